@@ -1,0 +1,74 @@
+"""What can go wrong. Every error says what was asked, what was found, and what to type next.
+
+ArbitragError
+├── UsageError          an unknown name, option or value (exit status 2)
+├── MissingExtra        an optional dependency is not installed
+├── CapabilityError     a method needs what no backend in the kit offers; raised before the first question
+├── DataError           a file that cannot be read as what it should be; names the file and line
+│   └── IndexFileError  an index that is missing, corrupt, in use, or of another version
+├── PromptError         a prompt file that breaks the format, or a field missing or left over
+├── ContextError        a question that does not fit into the model's context
+├── TraceError          a trace that cannot be replayed with these settings
+└── BackendError        a model or server failed after all retries; carries the HTTP status where there is one
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ArbitragError(Exception):
+    """The root. Its text is one to three lines for a person; the command line prints it without a traceback."""
+
+    exit_status = 1
+
+
+class UsageError(ArbitragError):
+    exit_status = 2
+
+
+class MissingExtra(ArbitragError):
+    """Raised as ``MissingExtra("hf")``; the text is the ``pip install`` that helps."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}'; type: pip install 'arbitrag[{extra}]'")
+
+
+class CapabilityError(ArbitragError):
+    pass
+
+
+class DataError(ArbitragError):
+    pass
+
+
+class IndexFileError(DataError):
+    pass
+
+
+class PromptError(ArbitragError):
+    pass
+
+
+class ContextError(ArbitragError):
+    pass
+
+
+class TraceError(ArbitragError):
+    pass
+
+
+class BackendError(ArbitragError):
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
+    """An error for a name that is not in the list, with the nearest one that is."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    guess = f" Did you mean '{close[0]}'?" if close else ""
+    listed = f" Known: {', '.join(names)}." if names else ""
+    return UsageError(f"unknown {kind} '{name}'.{guess}{listed}{' ' + hint if hint else ''}")

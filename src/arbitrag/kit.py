@@ -1,0 +1,169 @@
+"""What a method may ask. A kit is made once per run and shared by every method in a comparison.
+
+The limits on tokens are the kit's, so they are equal for every method. For each question ``Kit.recording`` gives a
+kit with the same parts whose calls are written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from arbitrag.errors import CapabilityError, ContextError
+from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores
+from arbitrag.prompts import Field, PromptBook
+from arbitrag.retrieve.base import Retriever
+from arbitrag.stages.fit import Fit, fit
+from arbitrag.trace import Recorder, Result
+from arbitrag.types import Passage, Question, to_plain
+
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Token limits of a run: for all passages together, and for an answer."""
+
+    context_tokens: int = 2048
+    answer_tokens: int = 32
+
+
+@dataclass(frozen=True)
+class Model:
+    """A language model as methods see it: with its wording of the prompts, the run's limits, and a recorder."""
+
+    backend: LLM
+    role: str
+    book: PromptBook
+    limits: Limits
+    recorder: Recorder
+
+    def prompt(self, name: str, **fields: Field) -> Prompt:
+        """The prompt called ``name`` in this model's wording."""
+        file = self.book.find(name)
+        self.recorder.prompts[name] = file.digest
+        return file.render(**fields)
+
+    async def generate(self, prompt: Prompt, **changes: Any) -> Generation:
+        """A greedy answer within the run's limit; ``changes`` are fields of ``Sampling``."""
+        sampling = replace(Sampling(max_tokens=self.limits.answer_tokens), **changes)
+        request = {"prompt": to_plain(prompt), "sampling": to_plain(sampling)}
+        return await self.recorder.call(
+            "generate", self.role, self.backend, request, lambda: self.backend.generate(prompt, sampling)
+        )
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """The likelihood of each continuation after the prompt."""
+        request = {"prompt": to_plain(prompt), "continuations": list(continuations)}
+        return await self.recorder.call(
+            "score", self.role, self.backend, request, lambda: self.backend.score(prompt, continuations)
+        )
+
+    async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
+        """Hidden states of the last prompt token."""
+        request = {"prompt": to_plain(prompt), "layers": list(layers)}
+        return await self.recorder.call(
+            "inspect", self.role, self.backend, request, lambda: self.backend.inspect(prompt, layers)
+        )
+
+    async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
+        """The next-token distribution after each prompt."""
+        request = {"prompts": to_plain(list(prompts))}
+        return await self.recorder.call(
+            "next_token", self.role, self.backend, request, lambda: self.backend.next_token(prompts)
+        )
+
+    async def fit(self, passages: Sequence[Passage], prompt: str, **fields: Field) -> Fit:
+        """The passages that this model will read in ``prompt``: cut to the run's limit and to its context.
+
+        Raises ContextError when the prompt does not fit even without passages.
+        """
+        form = self.book.find(prompt)
+        count = self.backend.count_tokens
+        room = self.limits.context_tokens
+        window = (await self.backend.offer()).context_tokens
+        if window is not None:
+            spent = count(form.render(passages=(), **fields)) + self.limits.answer_tokens
+            if spent > window:
+                raise self._too_long(spent - self.limits.answer_tokens, window)
+            room = min(room, window - spent)
+        while True:
+            found = fit(passages, room, lambda number, passage: count(form.passage_text(number, passage)))
+            if window is None:
+                return found
+            over = count(form.render(passages=found.kept, **fields)) + self.limits.answer_tokens - window
+            if over <= 0:  # pieces counted one by one can come to less than the whole
+                return found
+            room -= over
+
+    def _too_long(self, tokens: int, window: int) -> ContextError:
+        return ContextError(
+            f"the question takes {tokens:,} tokens and an answer up to {self.limits.answer_tokens}, "
+            f"but {self.backend.name} reads {window:,} in all; ask a shorter question or use a model with a longer context"
+        )
+
+
+@dataclass(frozen=True)
+class Kit:
+    """The parts of a run; make one with ``Kit.of``."""
+
+    llm: Model
+    scorer: Model
+    retriever: Retriever | None = None
+    limits: Limits = Limits()
+    recorder: Recorder = field(default_factory=Recorder)
+
+    @classmethod
+    def of(
+        cls,
+        llm: LLM,
+        retriever: Retriever | None = None,
+        *,
+        scorer: LLM | None = None,
+        limits: Limits = Limits(),
+        book: PromptBook | None = None,
+    ) -> Kit:
+        """A kit of these parts. Without a ``scorer`` the model scores for itself.
+
+        ``book`` replaces the wording that a backend brings along.
+        """
+        recorder = Recorder()
+
+        def model(backend: LLM, role: str) -> Model:
+            return Model(backend, role, book or PromptBook.with_wording(backend.wording), limits, recorder)
+
+        return cls(
+            model(llm, "llm"),
+            model(scorer or llm, "scorer" if scorer else "llm"),
+            retriever,
+            limits,
+            recorder,
+        )
+
+    def recording(self) -> Kit:
+        """The same parts with a fresh recorder, for one question."""
+        recorder = Recorder()
+        return replace(
+            self,
+            llm=replace(self.llm, recorder=recorder),
+            scorer=replace(self.scorer, recorder=recorder),
+            recorder=recorder,
+        )
+
+    async def retrieve(self, question: Question | str, k: int) -> tuple[Passage, ...]:
+        """At most ``k`` passages for a question, best first."""
+        if self.retriever is None:
+            raise CapabilityError("there is nothing to retrieve from; give an index (--index) or passages (--passages)")
+        retriever, query = self.retriever, question if isinstance(question, str) else question.text
+        return await self.recorder.call(
+            "retrieve", "retriever", retriever, {"query": query, "k": k}, lambda: retriever.retrieve(query, k)
+        )
+
+    async def aclose(self) -> None:
+        """Close the models and the retriever."""
+        parts = [self.llm.backend, self.retriever]
+        if self.scorer.backend is not self.llm.backend:
+            parts.append(self.scorer.backend)
+        await asyncio.gather(*(part.aclose() for part in parts if part is not None))

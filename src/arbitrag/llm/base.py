@@ -1,0 +1,196 @@
+"""What a language model can be asked, in rising order of access: text, likelihoods, insides.
+
+A backend answers one request at a time from the caller's point of view; joining concurrent requests into batches
+is its own business. It never answers with NaN, and never with an empty string in place of an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from arbitrag.types import Need
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is given: chat messages, or plain text to continue (exactly one of the two).
+
+    ``lead`` stands between the prompt and an answer. It is empty after chat messages, where the template ends the
+    turn, and usually one space after plain text that ends in ``Answer:``.
+    """
+
+    messages: tuple[Message, ...] = ()
+    text: str | None = None
+    lead: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (not self.messages):
+            raise ValueError("a prompt is either messages or text")
+
+    @classmethod
+    def user(cls, text: str) -> Prompt:
+        """One user message."""
+        return cls(messages=(Message("user", text),))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to write. ``temperature`` 0 is greedy; ``stop`` texts end the answer and are not part of it.
+
+    ``logprobs`` asks for the log-probability of every written token; a backend that cannot give them raises.
+    """
+
+    max_tokens: int = 32
+    temperature: float = 0.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    logprobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of one request: computed, taken from a cache, and generated."""
+
+    read: int = 0
+    reused: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A written text. ``logprobs`` holds one natural-log probability per written token when they were asked for."""
+
+    text: str
+    finish: Literal["stop", "length"]
+    logprobs: tuple[float, ...] | None = None
+    tokens: Tokens = Tokens()
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """How likely a continuation is: one natural-log probability per token of ``text``."""
+
+    text: str
+    logprobs: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean log-probability per token (TrustMargin's l)."""
+        return sum(self.logprobs) / len(self.logprobs)
+
+    @property
+    def total(self) -> float:
+        return sum(self.logprobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The likelihoods of several continuations of one prompt, in the order in which they were asked."""
+
+    likelihoods: tuple[Likelihood, ...]
+    tokens: Tokens = Tokens()
+    cached: bool = False
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        return tuple(likelihood.mean for likelihood in self.likelihoods)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Hidden states of the last prompt token: ``states[layer]`` has shape (width,), float32.
+
+    Layer 0 is the embedding; layer n is the output of block n; the last is after the final normalisation, as
+    transformers' ``output_hidden_states`` has it.
+    """
+
+    states: Mapping[int, np.ndarray]
+    tokens: Tokens = Tokens()
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """Next-token natural-log probabilities, shape (prompts, vocabulary), float32."""
+
+    logprobs: np.ndarray
+    tokens: Tokens = Tokens()
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a backend can do, and for each doubtful ability how that was found out (printed by ``doctor``).
+
+    ``vocabulary`` identifies the tokenizer, so that methods that mix two models can tell when they disagree.
+    """
+
+    needs: Need
+    context_tokens: int | None = None
+    evidence: tuple[str, ...] = ()
+    vocabulary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Money per million tokens."""
+
+    read: float
+    written: float
+    reused: float = 0.0
+
+
+class LLM(Protocol):
+    """One model. Calls are safe to make concurrently from one event loop.
+
+    ``name`` is what ``open_llm`` was given, without secrets. ``identity`` names everything that decides an answer
+    (model, revision or file hash, precision), for cache keys and run records. ``wording`` is a folder of prompt files
+    that fit this model better than the ones that come with Arbitrag, or None.
+    """
+
+    name: str
+    identity: str
+    wording: Path | None
+    price: Price | None
+
+    async def offer(self) -> Offer:
+        """What this backend can do; an HTTP endpoint is probed on the first call, and the answer is kept."""
+        ...
+
+    def count_tokens(self, text: Prompt | str) -> int:
+        """Tokens in a text, or in a prompt with everything that the chat template adds.
+
+        An HTTP backend without a tokenizer estimates, and its offer says so.
+        """
+        ...
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation: ...
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """Likelihoods of ``prompt.lead + continuation``, each tokenised on its own and appended to the prompt's tokens.
+
+        Raises ValueError for an empty continuation and BackendError where the backend offers no likelihoods.
+        """
+        ...
+
+    async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection: ...
+
+    async def next_token(self, prompts: Sequence[Prompt]) -> Distributions: ...
+
+    async def aclose(self) -> None: ...

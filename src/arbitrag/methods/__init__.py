@@ -1,0 +1,23 @@
+"""Every method by name. A method is imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from arbitrag.errors import unknown
+from arbitrag.methods.base import Method
+
+METHODS = {
+    "direct": "arbitrag.methods.direct:Direct",
+    "rag": "arbitrag.methods.rag:Rag",
+    "trustmargin": "arbitrag.methods.trustmargin:TrustMargin",
+}
+
+
+def load(name: str) -> type[Method]:
+    """The class of the method called ``name``; raises UsageError with the nearest name."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS, hint="See them: arbitrag methods")
+    module, _, attribute = METHODS[name].partition(":")
+    found: type[Method] = getattr(import_module(module), attribute)
+    return found

@@ -1,0 +1,192 @@
+"""Answer questions with a method and a kit: the check before the first one, the trace of each, and the sync door."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from arbitrag import __version__
+from arbitrag.errors import ArbitragError, CapabilityError, UsageError
+from arbitrag.kit import Kit, Limits
+from arbitrag.lab.model import open_world
+from arbitrag.llm import open_llm
+from arbitrag.llm.base import LLM
+from arbitrag.llm.cache import CachedLLM
+from arbitrag.methods import load
+from arbitrag.methods.base import Method, settings
+from arbitrag.prompts import PromptBook
+from arbitrag.retrieve import open_index
+from arbitrag.retrieve.base import Retriever
+from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.trace import Trace, usage_of
+from arbitrag.types import Need, Passage, Question, Verdict
+
+
+async def check(method: Method, kit: Kit) -> None:
+    """Raise CapabilityError, before any question is asked, when the kit lacks something that the method needs."""
+    needs = method.needs
+    if Need.RETRIEVE in needs and kit.retriever is None:
+        raise CapabilityError(
+            f"{method.name} needs passages, and there is nothing to retrieve from.\n"
+            "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or passages (--passages FILE)."
+        )
+    offer = await kit.llm.backend.offer()
+    offered = offer.needs
+    if kit.scorer.backend is not kit.llm.backend:
+        offered |= (await kit.scorer.backend.offer()).needs & Need.SCORE
+    asked = needs & ~Need.RETRIEVE
+    if missing := asked & ~offered:
+        name = kit.llm.backend.name
+        found = "".join(f"\n  {line}" for line in offer.evidence)
+        ways = (
+            "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM"
+            if missing == Need.SCORE
+            else ("Run the model in process (hf:MODEL or onnx:FOLDER)")
+        )
+        raise CapabilityError(
+            f"{method.name} needs {asked.names()}; {name} offers {offered.names()}.{found}\n"
+            f"{ways}, or see what runs here: arbitrag methods --llm {name}"
+        )
+
+
+async def answer(question: Question | str, method: Method | str, kit: Kit) -> Verdict:
+    """One verdict, with its trace and its cost.
+
+    Raises UsageError for an empty question, CapabilityError when the kit lacks something, and whatever error a
+    backend raised; nothing is retried here.
+    """
+    method = load(method)() if isinstance(method, str) else method
+    question = Question(question) if isinstance(question, str) else question
+    if not question.text.strip():
+        raise UsageError("the question is empty")
+    await check(method, kit)
+    recording = kit.recording()
+    clock = time.perf_counter()
+    verdict = await method.answer(question, recording)
+    calls = tuple(recording.recorder.calls)
+    trace = Trace(
+        question=question,
+        method=method.name,
+        settings=settings(method),
+        llm=kit.llm.backend.name,
+        scorer=kit.scorer.backend.name,
+        retriever=kit.retriever.name if kit.retriever else "",
+        limits={"context_tokens": kit.limits.context_tokens, "answer_tokens": kit.limits.answer_tokens},
+        prompts=dict(recording.recorder.prompts),
+        calls=calls,
+        decisions=verdict.decisions,
+        arbitrag=__version__,
+    )
+    usage = usage_of(calls, time.perf_counter() - clock)
+    return replace(verdict, question=question, method=method.name, usage=usage, trace=trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A question that could not be answered, and the error."""
+
+    question: Question
+    error: ArbitragError
+
+
+async def answer_all(
+    questions: Iterable[Question], method: Method, kit: Kit, *, concurrency: int = 16
+) -> AsyncIterator[Verdict | Failure]:
+    """Answer concurrently, at most ``concurrency`` at a time, and yield in the order of the questions.
+
+    A question that fails yields a Failure and the others go on. Raises CapabilityError before the first question.
+    """
+    await check(method, kit)
+
+    async def one(question: Question) -> Verdict | Failure:
+        try:
+            return await answer(question, method, kit)
+        except ArbitragError as error:
+            return Failure(question, error)
+
+    waiting: deque[asyncio.Task[Verdict | Failure]] = deque()
+    try:
+        for question in questions:
+            if len(waiting) >= concurrency:
+                yield await waiting.popleft()
+            waiting.append(asyncio.create_task(one(question)))
+        while waiting:
+            yield await waiting.popleft()
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@asynccontextmanager
+async def open_kit(
+    llm: str | LLM = "lab",
+    *,
+    index: str | Path | None = None,
+    passages: Sequence[Passage] | None = None,
+    retriever: Retriever | None = None,
+    scorer: str | LLM | None = None,
+    limits: Limits = Limits(),
+    wording: str | Path | None = None,
+    cache: str | Path | None = None,
+) -> AsyncIterator[Kit]:
+    """A kit from addresses: models as ``open_llm`` takes them, passages from an index, a list or a retriever.
+
+    With the embedded model and no passages, the embedded world's own documents are the passages. ``cache`` is a
+    folder that keeps responses; ``wording`` one with prompt files of the user's own. Everything that is opened here
+    is closed at the end; a model or retriever that was passed in as an object is the caller's to close.
+    """
+    if index is not None and (passages is not None or retriever is not None):
+        raise UsageError("give an index, passages or a retriever, not several of them")
+    async with AsyncExitStack() as opened:
+
+        def model(given: str | LLM) -> LLM:
+            backend = open_llm(given) if isinstance(given, str) else given
+            if isinstance(given, str):
+                opened.push_async_callback(backend.aclose)
+            if cache is None:
+                return backend
+            cached = CachedLLM(backend, Path(cache))
+            opened.callback(cached.close)
+            return cached
+
+        if passages is not None:
+            retriever = FixedRetriever(passages)
+        elif index is not None:
+            retriever = open_index(index)
+            opened.push_async_callback(retriever.aclose)
+        elif retriever is None and llm == "lab":
+            retriever = open_world()
+            opened.push_async_callback(retriever.aclose)
+        yield Kit.of(
+            model(llm),
+            retriever,
+            scorer=None if scorer is None else model(scorer),
+            limits=limits,
+            book=None if wording is None else PromptBook.with_wording(Path(wording)),
+        )
+
+
+def ask(question: Question | str, method: Method | str = "trustmargin", **parts: Any) -> Verdict:
+    """The synchronous door: open a kit of ``parts`` (see ``open_kit``), answer one question, close it.
+
+    Raises what ``answer`` raises, and UsageError inside a running event loop, where ``answer`` is the way.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise UsageError("ask() cannot run inside an event loop; type: await arbitrag.answer(question, method, kit)")
+
+    async def go() -> Verdict:
+        async with open_kit(**parts) as kit:
+            return await answer(question, method, kit)
+
+    return asyncio.run(go())

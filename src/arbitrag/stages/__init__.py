@@ -1,0 +1,1 @@
+"""The steps that methods share, each with one verb."""

@@ -1,0 +1,54 @@
+"""Fit passages into a token limit, by one rule for every method, and say what was lost.
+
+Passages are taken in their order. The first that does not fit is cut at the last word that does; those after it are
+dropped, as is one of which not a single word fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from arbitrag.types import Cut, Dropped, Passage
+
+Count = Callable[[int, Passage], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """``kept`` is what the model reads, the last passage perhaps shortened (then ``cuts`` names it)."""
+
+    kept: tuple[Passage, ...]
+    dropped: tuple[Dropped, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+
+
+def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
+    """The passages that fit into ``room`` tokens; ``count(number, passage)`` gives the tokens of one as prompted."""
+    kept: list[Passage] = []
+    for number, passage in enumerate(passages, 1):
+        tokens = count(number, passage)
+        if tokens <= room:
+            kept.append(passage)
+            room -= tokens
+            continue
+        dropped = [Dropped(later, "beyond the token limit") for later in passages[number:]]
+        shorter = _cut(passage, room, lambda candidate, n=number: count(n, candidate))
+        if shorter is None:
+            return Fit(tuple(kept), (Dropped(passage, "beyond the token limit"), *dropped))
+        cut = Cut(passage.id or passage.place, count(number, shorter), tokens)
+        return Fit((*kept, shorter), tuple(dropped), (cut,))
+    return Fit(tuple(kept))
+
+
+def _cut(passage: Passage, room: int, count: Callable[[Passage], int]) -> Passage | None:
+    ends = [match.end() for match in re.finditer(r"\S+", passage.text)]
+    low, high = 0, len(ends) - 1  # the first `low` words fit; all of them do not
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(replace(passage, text=passage.text[: ends[middle - 1]])) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return replace(passage, text=passage.text[: ends[low - 1]]) if low else None

@@ -1,0 +1,208 @@
+"""A trace: every call that an answer made, in order, with what was asked, what came back and what it cost.
+
+It is plain JSON and enough to decide again without a model (see ``replay``). A request is a prompt and its settings;
+an API key is never part of it, and backends keep theirs out of their names and error texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Scores
+from arbitrag.types import Decision, Passage, Question, Usage, to_plain
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMAT = 1
+
+Kind = Literal["generate", "score", "inspect", "next_token", "retrieve"]
+Result = Generation | Scores | Inspection | Distributions | tuple[Passage, ...]
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. ``began`` and ``ended`` are positions in the order of events, ``seconds`` the time it took.
+
+    ``request`` and ``result`` are plain JSON values; a failed call has an ``error`` and no result.
+    """
+
+    kind: Kind
+    role: str
+    model: str
+    request: Mapping[str, Any]
+    result: Any = None
+    error: str = ""
+    read: int = 0
+    reused: int = 0
+    written: int = 0
+    money: float | None = None
+    seconds: float = 0.0
+    cached: bool = False
+    began: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """All calls for one question, the settings that they were made under, and the decisions that followed."""
+
+    question: Question
+    method: str
+    settings: Mapping[str, Any]
+    llm: str
+    scorer: str
+    retriever: str
+    limits: Mapping[str, int]
+    prompts: Mapping[str, str]
+    calls: tuple[Call, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    arbitrag: str = ""
+    format: int = FORMAT
+
+
+def critical_path(calls: Sequence[Call]) -> int:
+    """The most calls that had to wait for one another: the longest chain in which each began after the last ended.
+
+    Interval scheduling: always going on with the earliest end gives the longest chain.
+    """
+    chain, free_at = 0, -1
+    for call in sorted(calls, key=lambda call: call.ended):
+        if call.began > free_at:
+            chain, free_at = chain + 1, call.ended
+    return chain
+
+
+def usage_of(calls: Sequence[Call], seconds: float) -> Usage:
+    """The cost of a list of calls; retrieval is not a model call and counts only in ``seconds``."""
+    asked = [call for call in calls if call.kind != "retrieve"]
+    prices = [call.money for call in asked]
+    return Usage(
+        generations=sum(call.kind == "generate" for call in asked),
+        scorings=sum(len(call.request["continuations"]) for call in asked if call.kind == "score"),
+        inspections=sum(call.kind in ("inspect", "next_token") for call in asked),
+        calls=len(asked),
+        steps=critical_path(asked),
+        tokens_read=sum(call.read for call in asked),
+        tokens_reused=sum(call.reused for call in asked),
+        tokens_written=sum(call.written for call in asked),
+        seconds=seconds,
+        money=None if not prices or None in prices else sum(price for price in prices if price is not None),
+    )
+
+
+class Named(Protocol):
+    """A model or a retriever, as far as a trace cares."""
+
+    @property
+    def name(self) -> str: ...
+
+
+@dataclass
+class Recorder:
+    """Collects the calls of one question while it is answered."""
+
+    calls: list[Call] = field(default_factory=list)
+    prompts: dict[str, str] = field(default_factory=dict)
+    _events: int = 0
+
+    def _tick(self) -> int:
+        self._events += 1
+        return self._events
+
+    async def call(
+        self, kind: Kind, role: str, part: Named, request: Mapping[str, Any], ask: Callable[[], Awaitable[R]]
+    ) -> R:
+        """Await ``ask()`` and keep what was asked, what came back, and what it cost, whether it succeeds or fails."""
+        began, clock = self._tick(), time.perf_counter()
+        await asyncio.sleep(0)  # let calls made side by side all begin before one of them ends
+        try:
+            result = await ask()
+        except Exception as error:
+            seconds = time.perf_counter() - clock
+            text = f"{type(error).__name__}: {error}"
+            self.calls.append(
+                Call(
+                    kind,
+                    role,
+                    part.name,
+                    request,
+                    error=text,
+                    seconds=seconds,
+                    began=began,
+                    ended=self._tick(),
+                )
+            )
+            raise
+        self.calls.append(
+            Call(
+                kind,
+                role,
+                part.name,
+                request,
+                encode(result),
+                seconds=time.perf_counter() - clock,
+                began=began,
+                ended=self._tick(),
+                **_cost(result, part),
+            )
+        )
+        return result
+
+
+def _cost(result: Result, part: Named) -> dict[str, Any]:
+    if isinstance(result, tuple):
+        return {}
+    tokens, price = result.tokens, getattr(part, "price", None)
+    money = None
+    if price is not None:
+        paid = tokens.read * price.read + tokens.reused * price.reused + tokens.written * price.written
+        money = paid / 1_000_000
+    cost = {"read": tokens.read, "reused": tokens.reused, "written": tokens.written, "money": money}
+    return {**cost, "cached": result.cached}
+
+
+def encode(result: Result) -> Any:
+    """A result as plain JSON values; arrays as base64 of little-endian float32 with their shape."""
+    if isinstance(result, tuple):
+        return to_plain(result)
+    if isinstance(result, Generation):
+        return {"text": result.text, "finish": result.finish, "logprobs": to_plain(result.logprobs)}
+    if isinstance(result, Scores):
+        return [{"text": each.text, "logprobs": list(each.logprobs)} for each in result.likelihoods]
+    if isinstance(result, Inspection):
+        return {str(layer): _pack(state) for layer, state in result.states.items()}
+    return _pack(result.logprobs)
+
+
+def decode(kind: Kind, plain: Any) -> Result:
+    """The result that ``encode`` wrote down, marked as cached and free of cost."""
+    if kind == "retrieve":
+        return tuple(Passage(**passage) for passage in plain)
+    if kind == "generate":
+        logprobs = None if plain["logprobs"] is None else tuple(plain["logprobs"])
+        return Generation(plain["text"], plain["finish"], logprobs, cached=True)
+    if kind == "score":
+        return Scores(tuple(Likelihood(each["text"], tuple(each["logprobs"])) for each in plain), cached=True)
+    if kind == "inspect":
+        return Inspection({int(layer): _unpack(state) for layer, state in plain.items()}, cached=True)
+    return Distributions(_unpack(plain), cached=True)
+
+
+def _pack(array: np.ndarray) -> dict[str, Any]:
+    return {
+        "shape": list(array.shape),
+        "float32": base64.b64encode(array.astype("<f4").tobytes()).decode("ascii"),
+    }
+
+
+def _unpack(plain: Mapping[str, Any]) -> np.ndarray:
+    import numpy
+
+    return numpy.frombuffer(base64.b64decode(plain["float32"]), "<f4").reshape(plain["shape"])

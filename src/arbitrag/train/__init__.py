@@ -1,0 +1,1 @@
+"""Making models and their files; everything here needs the extra ``hf``."""

@@ -1,0 +1,178 @@
+"""The values that travel between the parts: frozen, plain, and the same in Python, JSON and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum, Flag, auto
+from typing import Any
+
+
+class Strategy(Enum):
+    """Which source an answer rests on. The codes in brackets are BRIDGE's."""
+
+    BOTH = "both"  # FA
+    MEMORY = "memory"  # FI
+    EVIDENCE = "evidence"  # FE
+    REFUSE = "refuse"  # RA
+
+
+class Need(Flag):
+    """What a method asks of its kit, and what a backend offers."""
+
+    GENERATE = auto()
+    SCORE = auto()
+    INSPECT = auto()
+    NEXT_TOKEN = auto()
+    RETRIEVE = auto()
+
+    def names(self) -> str:
+        """The members in words: ``generate and score``."""
+        words = [member.name.lower().replace("_", " ") for member in Need if member in self and member.name]
+        if not words:
+            return "nothing"
+        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, with its answer options when it is multiple choice."""
+
+    text: str
+    options: tuple[str, ...] = ()
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of evidence and where it was found.
+
+    ``line`` counts from 1 and ``offset`` counts characters from 0, both in the text extracted from ``source``;
+    ``score`` is the retriever's, and only comparable within one result list.
+    """
+
+    text: str
+    id: str = ""
+    title: str = ""
+    source: str = ""
+    line: int | None = None
+    offset: int | None = None
+    score: float | None = None
+    date: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """``path:line`` where known, else the source, else the id."""
+        if self.source and self.line is not None:
+            return f"{self.source}:{self.line}"
+        return self.source or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A passage that was found but not used, and why."""
+
+    passage: Passage
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A passage of which only the first ``tokens_kept`` of ``tokens`` tokens reached the model."""
+
+    passage_id: str
+    tokens_kept: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One possible answer. ``origin`` names its source; ``passages`` the ids that were in view."""
+
+    text: str
+    origin: Strategy
+    passages: tuple[str, ...] = ()
+    likelihoods: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One rule that was applied: its formula, the numbers that went in, and what came out."""
+
+    stage: str
+    rule: str
+    inputs: Mapping[str, Any]
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer cost.
+
+    ``calls`` are requests to a model; ``steps`` are those on the critical path, the longest chain in which each
+    waited for the one before. Tokens: ``read`` were computed, ``reused`` came from a prefix or response cache,
+    ``written`` were generated. ``money`` is in the currency of the price given to the backend, None without one.
+    """
+
+    generations: int = 0
+    scorings: int = 0
+    inspections: int = 0
+    calls: int = 0
+    steps: int = 0
+    tokens_read: int = 0
+    tokens_reused: int = 0
+    tokens_written: int = 0
+    seconds: float = 0.0
+    money: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided for one question, and everything needed to see why.
+
+    ``answer`` is None exactly when ``strategy`` is REFUSE. ``kept`` are the passages that reached the model, in the
+    order in which it read them; ``cuts`` names those of them that were shortened. ``trace`` is filled in by
+    ``arbitrag.answer`` and holds every call, so that the verdict can be replayed.
+    """
+
+    answer: str | None
+    strategy: Strategy
+    why: str
+    question: Question = Question("")
+    method: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    kept: tuple[Passage, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+    notes: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    trace: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if (self.answer is None) != (self.strategy is Strategy.REFUSE):
+            raise ValueError(f"a verdict has an answer unless it refuses; got {self.answer!r} with {self.strategy}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict as plain JSON values, without its trace."""
+        return {key: value for key, value in to_plain(self).items() if key != "trace"}
+
+
+def to_plain(value: Any) -> Any:
+    """Dataclasses, enums, mappings and sequences as JSON values.
+
+    Raises TypeError for anything else, so that no ``repr`` of an object ever stands in a file as if it were data.
+    """
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name != "trace"}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} is not a plain value")
