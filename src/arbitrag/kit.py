@@ -101,7 +101,7 @@ class Model:
     def _too_long(self, tokens: int, window: int) -> ContextError:
         return ContextError(
             f"the question takes {tokens:,} tokens and an answer up to {self.limits.answer_tokens}, "
-            f"but {self.backend.name} reads {window:,} in all; ask a shorter question or use a model with a longer context"
+            f"but {self.backend.name} reads {window:,} in all; shorten it or use a longer context"
         )
 
 

@@ -34,7 +34,7 @@ async def check(method: Method, kit: Kit) -> None:
     if Need.RETRIEVE in needs and kit.retriever is None:
         raise CapabilityError(
             f"{method.name} needs passages, and there is nothing to retrieve from.\n"
-            "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or passages (--passages FILE)."
+            "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or --passages FILE."
         )
     offer = await kit.llm.backend.offer()
     offered = offer.needs

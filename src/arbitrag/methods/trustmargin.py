@@ -30,7 +30,7 @@ _RULE = "prior + weight * binding > threshold"
 
 @dataclass(frozen=True)
 class Margins:
-    """The two margins, from mean log-probabilities per token: ``q_r`` is l(r | q), ``qp_d`` is l(d | q, P), and so on."""
+    """The two margins, from mean log-probabilities per token: ``q_r`` is l(r | q), ``qp_d`` is l(d | q, P)."""
 
     prior: float
     binding: float

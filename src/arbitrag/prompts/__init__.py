@@ -74,7 +74,7 @@ class PromptFile:
             lead = " " if self.headers.get("lead") == "space" else ""
             return Prompt(text=filled["text"], lead=lead)
         roles = [role for role in ("system", "user") if role in filled]
-        return Prompt(messages=tuple(Message(role, filled[role]) for role in roles))  # type: ignore[arg-type]
+        return Prompt(messages=tuple(Message(role, filled[role]) for role in roles))
 
     def _text_of(self, value: Field) -> str:
         if isinstance(value, str):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from arbitrag.types import Cut, Dropped, Passage
 
@@ -34,7 +35,7 @@ def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
             room -= tokens
             continue
         dropped = [Dropped(later, "beyond the token limit") for later in passages[number:]]
-        shorter = _cut(passage, room, lambda candidate, n=number: count(n, candidate))
+        shorter = _cut(passage, room, partial(count, number))
         if shorter is None:
             return Fit(tuple(kept), (Dropped(passage, "beyond the token limit"), *dropped))
         cut = Cut(passage.id or passage.place, count(number, shorter), tokens)
