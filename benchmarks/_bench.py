@@ -1,0 +1,110 @@
+"""What every benchmark does alike: read its options, run both sides alternately, print a table with bars, exit 1 on a miss.
+
+bench = Bench("shared_scoring", __doc__)
+eight, one = alternate(score_eight, score_one, rounds=bench.pick(quick=5, full=20))
+bench.ratio("8 continuations / 1", eight, one, at_most=1.3)
+bench.finish(prompt_tokens=2000)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def alternate(*sides: Callable[[], object], rounds: int, warm_up: int = 1) -> list[list[float]]:
+    """Seconds of each side, taken in turn so that a busy machine slows all of them alike."""
+    for _ in range(warm_up):
+        for side in sides:
+            side()
+    seconds: list[list[float]] = [[] for _ in sides]
+    for _ in range(rounds):
+        for side, list_of in zip(sides, seconds, strict=True):
+            began = time.perf_counter()
+            side()
+            list_of.append(time.perf_counter() - began)
+    return seconds
+
+
+class Bench:
+    """One claim, its figures and its bars. ``--quick``, ``--json``, ``--write`` and ``--seed`` work for all of them."""
+
+    def __init__(self, name: str, about: str | None, *, packages: Sequence[str] = ()) -> None:
+        parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--quick", action="store_true", help="smaller sizes, under 50 s on two cores")
+        parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+        parser.add_argument("--write", action="store_true", help=f"write benchmarks/results/{name}.json")
+        parser.add_argument("--seed", type=int, default=0)
+        self.parser = parser
+        self.name = name
+        self._packages = packages
+        self._rows: list[dict[str, Any]] = []
+        self._options: argparse.Namespace | None = None
+
+    @property
+    def options(self) -> argparse.Namespace:
+        """The command line; add arguments to ``parser`` before the first use."""
+        if self._options is None:
+            self._options = self.parser.parse_args()
+        return self._options
+
+    def pick(self, *, quick: T, full: T) -> T:
+        """The size for this run."""
+        return quick if self.options.quick else full
+
+    def figure(
+        self, what: str, value: float, *, unit: str = "", at_most: float | None = None, at_least: float | None = None
+    ) -> None:
+        """One number, with its bar if it has one."""
+        good = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
+        bar = f"≤ {at_most:g}" if at_most is not None else f"≥ {at_least:g}" if at_least is not None else ""
+        self._rows.append({"what": what, "value": value, "unit": unit, "bar": bar, "met": good})
+
+    def ratio(
+        self,
+        what: str,
+        ours: Sequence[float],
+        theirs: Sequence[float],
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+    ) -> None:
+        """The ratio of medians, with the quartiles of the round-by-round ratios as its spread."""
+        rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
+        low, _, high = statistics.quantiles(rounds, n=4) if len(rounds) > 1 else (rounds[0],) * 3
+        self.figure(what, statistics.median(ours) / statistics.median(theirs), at_most=at_most, at_least=at_least)
+        self._rows[-1] |= {"spread": [low, high], "rounds": len(rounds)}
+
+    def finish(self, **sizes: Any) -> None:
+        """Print the table (and the JSON line), write the file when asked, and exit 1 when a bar is missed."""
+        width = max(len(row["what"]) for row in self._rows)
+        print(f"{self.name}{' (quick)' if self.options.quick else ''}: {json.dumps(sizes)}")
+        for row in self._rows:
+            spread = f"  [{row['spread'][0]:.3g}–{row['spread'][1]:.3g}]" if "spread" in row else ""
+            verdict = f"  bar {row['bar']}: {'met' if row['met'] else 'MISSED'}" if row["bar"] else ""
+            print(f"  {row['what']:<{width}}  {row['value']:,.4g} {row['unit']}{spread}{verdict}".rstrip())
+        record = {
+            "benchmark": self.name,
+            "quick": self.options.quick,
+            "seed": self.options.seed,
+            "figures": self._rows,
+            "sizes": sizes,
+            "versions": {"python": platform.python_version(), **{name: version(name) for name in self._packages}},
+        }
+        if self.options.write:
+            target = Path(__file__).parent / "results" / f"{self.name}.json"
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        if self.options.json:
+            print(json.dumps(record, ensure_ascii=False))
+        sys.exit(0 if all(row["met"] for row in self._rows) else 1)
