@@ -1,4 +1,4 @@
-"""What every benchmark does alike: read its options, run both sides alternately, print a table with bars, exit 1 on a miss.
+"""What every benchmark does alike: options, both sides in turn, a table with bars, exit status 1 on a miss.
 
 bench = Bench("shared_scoring", __doc__)
 eight, one = alternate(score_eight, score_one, rounds=bench.pick(quick=5, full=20))

@@ -1,4 +1,4 @@
-"""Importing costs nothing: `import arbitrag` and `arbitrag --help` in fresh processes, with what the interpreter costs beside them.
+"""Importing costs nothing: `import arbitrag` and `arbitrag --help` in fresh processes, beside python itself.
 
 python benchmarks/import_time.py --quick
 """
