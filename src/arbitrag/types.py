@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, Flag, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Strategy(Enum):
@@ -48,7 +51,8 @@ class Passage:
     """A piece of evidence and where it was found.
 
     ``line`` counts from 1 and ``offset`` counts characters from 0, both in the text extracted from ``source``;
-    ``score`` is the retriever's, and only comparable within one result list.
+    ``score`` is the retriever's, and only comparable within one result list. ``embedding`` is the vector of shape
+    (width,) that an index stored for it; it never travels as JSON.
     """
 
     text: str
@@ -60,6 +64,7 @@ class Passage:
     score: float | None = None
     date: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    embedding: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     @property
     def place(self) -> str:
@@ -157,7 +162,11 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as plain JSON values, without its trace."""
-        return {key: value for key, value in to_plain(self).items() if key != "trace"}
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+
+_NOT_PLAIN = frozenset({"trace", "embedding"})
 
 
 def to_plain(value: Any) -> Any:
@@ -170,7 +179,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name != "trace"}
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _NOT_PLAIN}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

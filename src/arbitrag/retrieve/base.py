@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from arbitrag.types import Passage
@@ -13,8 +14,11 @@ class Retriever(Protocol):
     name: str
     identity: str
 
-    async def retrieve(self, query: str, k: int) -> tuple[Passage, ...]:
-        """At most ``k`` passages, best first, with ``score`` set. An empty result is an answer, not an error."""
+    async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
+        """At most ``k`` passages, best first, with ``score`` set. An empty result is an answer, not an error.
+
+        ``where`` keeps only passages whose metadata has each of these values.
+        """
         ...
 
     async def aclose(self) -> None: ...

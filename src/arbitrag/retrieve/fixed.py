@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from arbitrag.types import Passage
 
@@ -17,8 +17,9 @@ class FixedRetriever:
         texts = "\x00".join(f"{passage.title}\x01{passage.text}" for passage in self._passages)
         self.identity = f"fixed:{hashlib.sha256(texts.encode()).hexdigest()[:16]}"
 
-    async def retrieve(self, query: str, k: int) -> tuple[Passage, ...]:
-        return self._passages[:k]
+    async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
+        wanted = (where or {}).items()
+        return tuple(passage for passage in self._passages if wanted <= passage.metadata.items())[:k]
 
     async def aclose(self) -> None:
         pass
