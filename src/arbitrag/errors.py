@@ -65,10 +65,16 @@ class BackendError(ArbitragError):
         self.status = status
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that looks most like ``name``, or an empty text when none does."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return close[0] if close else ""
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
     """An error for a name that is not in the list, with the nearest one that is."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    guess = f" Did you mean '{close[0]}'?" if close else ""
+    close = nearest(name, names)
+    guess = f" Did you mean '{close}'?" if close else ""
     listed = f" Known: {', '.join(names)}." if names else ""
     return UsageError(f"unknown {kind} '{name}'.{guess}{listed}{' ' + hint if hint else ''}")

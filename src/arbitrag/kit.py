@@ -7,11 +7,13 @@ kit with the same parts whose calls are written down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from arbitrag.errors import CapabilityError, ContextError
+from arbitrag.errors import CapabilityError, ContextError, UsageError
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores
 from arbitrag.prompts import Field, PromptBook
 from arbitrag.retrieve.base import Retriever
@@ -43,7 +45,7 @@ class Model:
     def prompt(self, name: str, **fields: Field) -> Prompt:
         """The prompt called ``name`` in this model's wording."""
         file = self.book.find(name)
-        self.recorder.prompts[name] = file.digest
+        self.recorder.prompts.setdefault(self.role, {})[name] = file.source_text
         return file.render(**fields)
 
     async def generate(self, prompt: Prompt, **changes: Any) -> Generation:
@@ -80,6 +82,12 @@ class Model:
 
         Raises ContextError when the prompt does not fit even without passages.
         """
+        request = {"prompt": prompt, "fields": to_plain(fields), "passages": _digest(passages)}
+        return await self.recorder.call(
+            "fit", self.role, self.backend, request, lambda: self._fit(passages, prompt, fields)
+        )
+
+    async def _fit(self, passages: Sequence[Passage], prompt: str, fields: Mapping[str, Field]) -> Fit:
         form = self.book.find(prompt)
         count = self.backend.count_tokens
         room = self.limits.context_tokens
@@ -103,6 +111,11 @@ class Model:
             f"the question takes {tokens:,} tokens and an answer up to {self.limits.answer_tokens}, "
             f"but {self.backend.name} reads {window:,} in all; shorten it or use a longer context"
         )
+
+
+def _digest(passages: Sequence[Passage]) -> str:
+    """Names a list of passages in a request, where the passages themselves are the result."""
+    return hashlib.sha256(json.dumps(to_plain(passages)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -136,7 +149,7 @@ class Kit:
 
         return cls(
             model(llm, "llm"),
-            model(scorer or llm, "scorer" if scorer else "llm"),
+            model(llm, "llm") if scorer is None else model(scorer, "scorer"),
             retriever,
             limits,
             recorder,
@@ -153,7 +166,9 @@ class Kit:
         )
 
     async def retrieve(self, question: Question | str, k: int) -> tuple[Passage, ...]:
-        """At most ``k`` passages for a question, best first."""
+        """At most ``k`` passages for a question, best first. Raises UsageError for a ``k`` below 1."""
+        if k < 1:
+            raise UsageError(f"k is {k}; ask for 1 or more passages, or use the method 'direct', which reads none")
         if self.retriever is None:
             raise CapabilityError("there is nothing to retrieve from; give an index (--index) or passages (--passages)")
         retriever, query = self.retriever, question if isinstance(question, str) else question.text

@@ -37,21 +37,22 @@ async def check(method: Method, kit: Kit) -> None:
             "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or --passages FILE."
         )
     offer = await kit.llm.backend.offer()
-    offered = offer.needs
-    if kit.scorer.backend is not kit.llm.backend:
-        offered |= (await kit.scorer.backend.offer()).needs & Need.SCORE
+    offered, name, evidence = offer.needs, kit.llm.backend.name, offer.evidence
+    if kit.scorer.backend is not kit.llm.backend:  # then it alone is asked for likelihoods
+        scorer = await kit.scorer.backend.offer()
+        offered = offered & ~Need.SCORE | scorer.needs & Need.SCORE
+        name, evidence = f"{name} with the scorer {kit.scorer.backend.name}", (*evidence, *scorer.evidence)
     asked = needs & ~Need.RETRIEVE
     if missing := asked & ~offered:
-        name = kit.llm.backend.name
-        found = "".join(f"\n  {line}" for line in offer.evidence)
+        found = "".join(f"\n  {line}" for line in evidence)
         ways = (
             "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM"
             if missing == Need.SCORE
-            else ("Run the model in process (hf:MODEL or onnx:FOLDER)")
+            else "Run the model in process (hf:MODEL or onnx:FOLDER)"
         )
         raise CapabilityError(
             f"{method.name} needs {asked.names()}; {name} offers {offered.names()}.{found}\n"
-            f"{ways}, or see what runs here: arbitrag methods --llm {name}"
+            f"{ways}, or see what runs here: arbitrag methods --llm {kit.llm.backend.name}"
         )
 
 
@@ -78,13 +79,16 @@ async def answer(question: Question | str, method: Method | str, kit: Kit) -> Ve
         scorer=kit.scorer.backend.name,
         retriever=kit.retriever.name if kit.retriever else "",
         limits={"context_tokens": kit.limits.context_tokens, "answer_tokens": kit.limits.answer_tokens},
-        prompts=dict(recording.recorder.prompts),
+        prompts=recording.recorder.prompts,
         calls=calls,
         decisions=verdict.decisions,
         arbitrag=__version__,
     )
     usage = usage_of(calls, time.perf_counter() - clock)
     return replace(verdict, question=question, method=method.name, usage=usage, trace=trace)
+
+
+_AHEAD = 4  # tasks per place in answer_all: running ones, and those done or waiting behind a slow one
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +100,31 @@ class Failure:
 
 
 async def answer_all(
-    questions: Iterable[Question], method: Method, kit: Kit, *, concurrency: int = 16
+    questions: Iterable[Question], method: Method | str, kit: Kit, *, concurrency: int = 16
 ) -> AsyncIterator[Verdict | Failure]:
     """Answer concurrently, at most ``concurrency`` at a time, and yield in the order of the questions.
 
-    A question that fails yields a Failure and the others go on. Raises CapabilityError before the first question.
+    A question that fails yields a Failure and the others go on. Questions are taken as they are needed, a few times
+    ``concurrency`` ahead of the verdict that is waited for, so that a slow one does not hold up the rest. Raises
+    CapabilityError before the first question.
     """
-    await check(method, kit)
+    if concurrency < 1:
+        raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
+    chosen = load(method)() if isinstance(method, str) else method
+    await check(chosen, kit)
+    places = asyncio.Semaphore(concurrency)
 
     async def one(question: Question) -> Verdict | Failure:
-        try:
-            return await answer(question, method, kit)
-        except ArbitragError as error:
-            return Failure(question, error)
+        async with places:
+            try:
+                return await answer(question, chosen, kit)
+            except ArbitragError as error:
+                return Failure(question, error)
 
     waiting: deque[asyncio.Task[Verdict | Failure]] = deque()
     try:
         for question in questions:
-            if len(waiting) >= concurrency:
+            if len(waiting) >= _AHEAD * concurrency:
                 yield await waiting.popleft()
             waiting.append(asyncio.create_task(one(question)))
         while waiting:
@@ -142,7 +153,7 @@ async def open_kit(
     folder that keeps responses; ``wording`` one with prompt files of the user's own. Everything that is opened here
     is closed at the end; a model or retriever that was passed in as an object is the caller's to close.
     """
-    if index is not None and (passages is not None or retriever is not None):
+    if sum(source is not None for source in (index, passages, retriever)) > 1:
         raise UsageError("give an index, passages or a retriever, not several of them")
     async with AsyncExitStack() as opened:
 

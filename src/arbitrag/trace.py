@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Scores
+from arbitrag.plain import from_plain
+from arbitrag.stages.fit import Fit
 from arbitrag.types import Decision, Passage, Question, Usage, to_plain
 
 if TYPE_CHECKING:
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
-Kind = Literal["generate", "score", "inspect", "next_token", "retrieve"]
-Result = Generation | Scores | Inspection | Distributions | tuple[Passage, ...]
+Kind = Literal["generate", "score", "inspect", "next_token", "retrieve", "fit"]
+Result = Generation | Scores | Inspection | Distributions | Fit | tuple[Passage, ...]
 R = TypeVar("R", bound=Result)
 
 
@@ -51,7 +53,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All calls for one question, the settings that they were made under, and the decisions that followed."""
+    """All calls for one question, the settings that they were made under, and the decisions that followed.
+
+    ``prompts`` holds, by role and name, the prompt files that were used, so that a replay asks in the same words.
+    """
 
     question: Question
     method: str
@@ -60,7 +65,7 @@ class Trace:
     scorer: str
     retriever: str
     limits: Mapping[str, int]
-    prompts: Mapping[str, str]
+    prompts: Mapping[str, Mapping[str, str]]
     calls: tuple[Call, ...] = ()
     decisions: tuple[Decision, ...] = ()
     arbitrag: str = ""
@@ -80,8 +85,8 @@ def critical_path(calls: Sequence[Call]) -> int:
 
 
 def usage_of(calls: Sequence[Call], seconds: float) -> Usage:
-    """The cost of a list of calls; retrieval is not a model call and counts only in ``seconds``."""
-    asked = [call for call in calls if call.kind != "retrieve"]
+    """The cost of a list of calls; finding and fitting passages asks no model and counts only in ``seconds``."""
+    asked = [call for call in calls if call.kind not in ("retrieve", "fit")]
     prices = [call.money for call in asked]
     return Usage(
         generations=sum(call.kind == "generate" for call in asked),
@@ -109,7 +114,7 @@ class Recorder:
     """Collects the calls of one question while it is answered."""
 
     calls: list[Call] = field(default_factory=list)
-    prompts: dict[str, str] = field(default_factory=dict)
+    prompts: dict[str, dict[str, str]] = field(default_factory=dict)
     _events: int = 0
 
     def _tick(self) -> int:
@@ -157,7 +162,7 @@ class Recorder:
 
 
 def _cost(result: Result, part: Named) -> dict[str, Any]:
-    if isinstance(result, tuple):
+    if isinstance(result, tuple | Fit):
         return {}
     tokens, price = result.tokens, getattr(part, "price", None)
     money = None
@@ -170,7 +175,7 @@ def _cost(result: Result, part: Named) -> dict[str, Any]:
 
 def encode(result: Result) -> Any:
     """A result as plain JSON values; arrays as base64 of little-endian float32 with their shape."""
-    if isinstance(result, tuple):
+    if isinstance(result, tuple | Fit):
         return to_plain(result)
     if isinstance(result, Generation):
         return {"text": result.text, "finish": result.finish, "logprobs": to_plain(result.logprobs)}
@@ -184,7 +189,9 @@ def encode(result: Result) -> Any:
 def decode(kind: Kind, plain: Any) -> Result:
     """The result that ``encode`` wrote down, marked as cached and free of cost."""
     if kind == "retrieve":
-        return tuple(Passage(**passage) for passage in plain)
+        return tuple(from_plain(Passage, passage) for passage in plain)
+    if kind == "fit":
+        return from_plain(Fit, plain)
     if kind == "generate":
         logprobs = None if plain["logprobs"] is None else tuple(plain["logprobs"])
         return Generation(plain["text"], plain["finish"], logprobs, cached=True)

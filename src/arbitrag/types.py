@@ -166,7 +166,7 @@ class Verdict:
         return plain
 
 
-_NOT_PLAIN = frozenset({"trace", "embedding"})
+NOT_PLAIN = frozenset({"trace", "embedding"})  # fields that are left out of JSON
 
 
 def to_plain(value: Any) -> Any:
@@ -179,7 +179,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in _NOT_PLAIN}
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in NOT_PLAIN}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

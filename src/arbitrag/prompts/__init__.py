@@ -14,8 +14,9 @@ A file is a header, a line ``---``, and sections that begin with a line ``=== na
 ``=== text`` in place of system and user makes a plain text to continue, for a model without a chat template, and a
 header ``lead: space`` puts a space before its answers. A field that is missing or left over is an error.
 
-Passages and questions are untrusted. Whatever in them looks like one of the prompt's own tags loses its ``<`` to a
-``‹``; in a plain text prompt they are also kept on one line, because there a line is the fence.
+Passages and questions are untrusted. Whatever in them looks like one of the prompt's own tags, or like a token by
+which chat templates mark turns (``<|im_end|>``, ``</s>``, ``[INST]``), has its bracket replaced by a look-alike, ``‹``
+or ``［``; in a plain text prompt they are also kept on one line, because there a line is the fence.
 """
 
 from __future__ import annotations
@@ -27,12 +28,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from arbitrag.errors import PromptError, unknown
+from arbitrag.errors import PromptError, UsageError, unknown
 from arbitrag.llm.base import Message, Prompt
 from arbitrag.types import Passage, Question
 
 _FIELD = re.compile(r"\{([a-z_]+)\}")
 _TAG = re.compile(r"</?([A-Za-z][\w-]*)")
+# A tokenizer reads these as control tokens wherever they stand, also inside a message.
+_CONTROL = re.compile(
+    r"<(?=[|｜][^\s<>]{1,60}[|｜]>|/?(?:s|bos|eos|pad|unk|mask|turn|start_of_turn|end_of_turn)>|</?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])",
+    re.IGNORECASE,
+)
+_LOOK_ALIKE = {"<": "‹", "[": "［"}
 _HEADERS = frozenset({"source", "wording", "lead"})
 _SECTIONS = frozenset({"system", "user", "text", "passage"})
 _PASSAGE_FIELDS = frozenset({"number", "title", "text"})
@@ -42,13 +50,18 @@ Field = str | Question | Sequence[Passage]
 
 @dataclass(frozen=True)
 class PromptFile:
-    """One prompt, read and checked."""
+    """One prompt, read and checked; ``source_text`` is the whole file."""
 
     name: str
     path: Path
     headers: dict[str, str]
     sections: dict[str, str]
-    digest: str
+    source_text: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the file."""
+        return hashlib.sha256(self.source_text.encode()).hexdigest()
 
     @property
     def fields(self) -> frozenset[str]:
@@ -100,10 +113,12 @@ class PromptFile:
     def _neutral(self, text: str) -> str:
         if "text" in self.sections:
             text = " ".join(text.split())
+        text = _CONTROL.sub(lambda match: _LOOK_ALIKE[match.group()], text)
         tags = sorted({name for section in self.sections.values() for name in _TAG.findall(section)})
         if not tags:
             return text
-        mine = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(map(re.escape, tags))})\b)", re.IGNORECASE)
+        # Also with spaces, slashes or invisible characters between the bracket and the name.
+        mine = re.compile(rf"<(?=[^\w<>]*(?:{'|'.join(map(re.escape, tags))})\b)", re.IGNORECASE)
         return mine.sub("‹", text)
 
 
@@ -121,7 +136,13 @@ class PromptBook:
 
     @classmethod
     def with_wording(cls, *folders: Path | None) -> PromptBook:
-        """The packaged prompts, with files in ``folders`` taking their place where they have the same name."""
+        """The packaged prompts, with files in ``folders`` taking their place where they have the same name.
+
+        Raises UsageError for a folder that does not exist.
+        """
+        for folder in folders:
+            if folder is not None and not folder.is_dir():
+                raise UsageError(f"there is no folder of prompts at {folder}")
         return cls((*(folder for folder in folders if folder is not None), Path(__file__).parent))
 
     def find(self, name: str) -> PromptFile:
@@ -143,7 +164,15 @@ class PromptBook:
 @lru_cache(maxsize=256)
 def read_prompt(name: str, path: Path) -> PromptFile:
     """Read and check one prompt file; raises PromptError with the file and the reason."""
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"{path} cannot be read: {error}") from None
+    return parse_prompt(name, path, text)
+
+
+def parse_prompt(name: str, path: Path, text: str) -> PromptFile:
+    """Check the text of a prompt file; ``path`` is for the error text."""
     head, divider, body = text.partition("\n---\n")
     if not divider:
         raise PromptError(f"{path}: no line '---' between the header and the prompt")
@@ -151,13 +180,17 @@ def read_prompt(name: str, path: Path) -> PromptFile:
     headers = {key: value.strip() for key, _, value in pairs}
     if not {"source", "wording"} <= headers.keys() <= _HEADERS:
         raise PromptError(f"{path}: the header needs source and wording, and may have lead; found {sorted(headers)}")
+    if headers.get("lead", "space") != "space":
+        raise PromptError(f"{path}: the header lead is 'space' or left out; found '{headers['lead']}'")
     parts = re.split(r"^=== (.*)\n", body, flags=re.MULTILINE)
     if parts[0].strip():
         raise PromptError(f"{path}: text before the first '=== section' line")
     sections = {key: value.removesuffix("\n") for key, value in zip(parts[1::2], parts[2::2], strict=True)}
+    if len(sections) < len(parts) // 2:
+        raise PromptError(f"{path}: a section stands twice; found {parts[1::2]}")
     if not sections.keys() <= _SECTIONS or ("text" in sections) == ("user" in sections):
         raise PromptError(f"{path}: needs '=== user' (and perhaps '=== system') or '=== text'; found {list(sections)}")
     strange = set(_FIELD.findall(sections.get("passage", ""))) - _PASSAGE_FIELDS
     if strange:
         raise PromptError(f"{path}: a passage has number, title and text; found {sorted(strange)}")
-    return PromptFile(name, path, headers, sections, hashlib.sha256(text.encode()).hexdigest())
+    return PromptFile(name, path, headers, sections, text)
