@@ -7,8 +7,9 @@ import string
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_LABEL = re.compile(r"^(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\s*:?)\s*", re.IGNORECASE)
+_LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:?)\s*)+", re.IGNORECASE)
 _QUOTES = " \t\r\n\"'`"
+_FILLER = " .-_*…–—"
 _DECLINES = frozenset(
     [
         "i dont know",
@@ -21,17 +22,24 @@ _DECLINES = frozenset(
         "no answer",
     ]
 )
-# Control characters and the bidirectional overrides that can make a terminal or a reader see another text.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+# What can make a terminal or a reader see another text, or see a line end where there is none: control characters,
+# invisible ones, and direction overrides. Lone surrogates (undecodable bytes of a file name) cannot even be written.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e007f]"
+)
 
 
 def normalize_answer(text: str) -> str:
     """SQuAD normalisation: lower case, no punctuation, no articles, single spaces (Rajpurkar et al. 2016).
 
-    A text that would vanish ("The", "A") keeps its bare lower-case form, so that it can be matched exactly.
+    A text that would vanish keeps its articles ("The", "A") or its signs ("$", "++"), so that it can be matched
+    exactly and two of them are not equal by both being nothing.
     """
-    bare = text.lower().translate(_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split()) or " ".join(bare.split())
+    lower = text.lower()
+    bare = lower.translate(_PUNCTUATION)
+    kept = (_ARTICLES.sub(" ", bare), bare, lower)
+    return next((words for words in (" ".join(form.split()) for form in kept) if words), "")
 
 
 def agree(left: str, right: str) -> bool:
@@ -40,20 +48,32 @@ def agree(left: str, right: str) -> bool:
 
 
 def clean_answer(text: str) -> str:
-    """The short answer in a model's reply: first line, without a leading label, quotes or a final full stop."""
+    """The short answer in a model's reply: first line, without leading labels, quotes or a final full stop.
+
+    A reply of dots and dashes is no answer and comes out empty.
+    """
     answer = _LABEL.sub("", text.strip()).lstrip()
     answer = answer.split("\n", 1)[0].strip(_QUOTES)
-    return answer.removesuffix(".").strip(_QUOTES)
+    answer = answer.removesuffix(".").strip(_QUOTES)
+    return answer if answer.strip(_FILLER) else ""
 
 
 def declines(answer: str) -> bool:
     """Whether a short answer only says that it is not known."""
-    return normalize_answer(answer) in _DECLINES
+    return normalize_answer(answer.replace("’", "'")) in _DECLINES
 
 
 def printable(text: str) -> str:
-    """``text`` with control and direction characters made visible, safe for a terminal, a log or a page."""
-    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    """``text`` with control and direction characters made visible, safe for a terminal, a log or a page.
+
+    Tabs and line feeds stay.
+    """
+    return _UNPRINTABLE.sub(_visible, text)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def one_line(text: str, width: int = 80) -> str:
