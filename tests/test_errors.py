@@ -1,0 +1,58 @@
+"""Every error is one family, and says what to type next."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from arbitrag import errors
+from arbitrag.errors import ArbitragError, BackendError, MissingExtra, UsageError, unknown
+
+
+def test_the_tree_in_the_docstring_names_every_error() -> None:
+    found = {
+        name for name, thing in vars(errors).items() if inspect.isclass(thing) and issubclass(thing, ArbitragError)
+    }
+    drawn = {
+        line.lstrip("│├└─ ").split()[0]
+        for line in (errors.__doc__ or "").splitlines()
+        if "Error" in line or "Extra" in line
+    }
+    assert found <= drawn
+
+
+def test_a_usage_error_ends_with_status_2_and_others_with_1() -> None:
+    assert UsageError.exit_status == 2
+    assert {kind.exit_status for kind in ArbitragError.__subclasses__() if kind is not UsageError} == {1}
+
+
+def test_a_missing_extra_says_what_to_type() -> None:
+    assert str(MissingExtra("hf", "the backend hf")) == (
+        "the backend hf needs the extra 'hf'; type: pip install 'arbitrag[hf]'"
+    )
+
+
+def test_a_backend_error_carries_its_status() -> None:
+    assert BackendError("busy", status=429).status == 429
+    assert BackendError("cut off").status is None
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hint", "text"),
+    [
+        (
+            "trustmargn",
+            ["rag", "trustmargin"],
+            "",
+            "unknown method 'trustmargn'. Did you mean 'trustmargin'? Known: rag, trustmargin.",
+        ),
+        ("zzz", ["rag"], "", "unknown method 'zzz'. Known: rag."),
+        ("rga", ["rag"], "See them: x", "unknown method 'rga'. Did you mean 'rag'? Known: rag. See them: x"),
+        ("x", [], "", "unknown method 'x'."),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_one(name: str, known: list[str], hint: str, text: str) -> None:
+    error = unknown("method", name, known, hint=hint)
+    assert isinstance(error, UsageError)
+    assert str(error) == text
