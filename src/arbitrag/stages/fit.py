@@ -1,12 +1,13 @@
 """Fit passages into a token limit, by one rule for every method, and say what was lost.
 
-Passages are taken in their order. The first that does not fit is cut at the last word that does; those after it are
-dropped, as is one of which not a single word fits.
+Passages are taken in their order. The first that does not fit is cut at the last word that does (in a script without
+spaces, at the last character); those after it are dropped, as is one of which not a single word fits.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,10 @@ from functools import partial
 from arbitrag.types import Cut, Dropped, Passage
 
 Count = Callable[[int, Passage], int]
+
+# Thai, Lao, Burmese, Khmer, kana, and Han: scripts that put no spaces between words.
+_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_PIECE = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,8 @@ def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
 
 
 def _cut(passage: Passage, room: int, count: Callable[[Passage], int]) -> Passage | None:
-    ends = [match.end() for match in re.finditer(r"\S+", passage.text)]
-    low, high = 0, len(ends) - 1  # the first `low` words fit; all of them do not
+    ends = _ends(passage.text)
+    low, high = 0, len(ends) - 1  # the first `low` pieces fit; all of them do not
     while low < high:
         middle = (low + high + 1) // 2
         if count(replace(passage, text=passage.text[: ends[middle - 1]])) <= room:
@@ -53,3 +58,9 @@ def _cut(passage: Passage, room: int, count: Callable[[Passage], int]) -> Passag
         else:
             high = middle - 1
     return replace(passage, text=passage.text[: ends[low - 1]]) if low else None
+
+
+def _ends(text: str) -> list[int]:
+    """Where a text may be cut: after each piece, but not before an accent or vowel sign that belongs to it."""
+    ends = (match.end() for match in _PIECE.finditer(text))
+    return [end for end in ends if not unicodedata.category(text[end : end + 1] or " ").startswith("M")]
