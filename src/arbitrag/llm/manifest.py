@@ -1,0 +1,80 @@
+"""``manifest.json``: what a model folder holds, with a hash of every file, so that a changed file is noticed.
+
+    {"format": 1, "name": "lab", "files": {"model.onnx": "sha256…"}, "parameters": 2557632, "context_tokens": 1024,
+     "precision": "fp16", "made": {…}, "measured": […]}
+
+``made`` says how it was made and ``measured`` what was measured, in whatever form suits; nothing reads them but people.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arbitrag.errors import DataError
+
+NAME = "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``files`` maps paths inside the folder, with forward slashes, to their SHA-256."""
+
+    name: str
+    files: dict[str, str]
+    parameters: int
+    context_tokens: int | None
+    precision: str
+    made: dict[str, Any] = field(default_factory=dict)
+    measured: Sequence[Any] = ()
+    format: int = FORMAT
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps(vars(self), indent=2, ensure_ascii=False)
+        (folder / NAME).write_text(text + "\n", encoding="utf-8")
+
+    def verify(self, folder: Path, *names: str) -> None:
+        """Raise DataError when one of the named files (all without names) is missing or not what it was."""
+        for name in names or self.files:
+            path = folder / name
+            if name not in self.files:
+                raise DataError(f"{folder / NAME} does not list {name}; export the model again")
+            if not path.is_file():
+                raise DataError(f"{path} is missing, though {NAME} lists it; export the model again")
+            if digest(path) != self.files[name]:
+                raise DataError(f"{path} is not the file that {NAME} lists (another SHA-256); export the model again")
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a model folder, None where there is none; raises DataError for one that breaks the form."""
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        manifest = Manifest(**found)
+        files = {str(name): str(hash) for name, hash in manifest.files.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is not a manifest: {error}") from None
+    if manifest.format != FORMAT:
+        raise DataError(f"{path} has format {manifest.format}; this version reads {FORMAT}. Export the model again")
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+        raise DataError(f"{path} names a file outside of its folder")
+    return manifest
+
+
+def hash_files(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file under a folder, but for the manifest itself."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
+    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

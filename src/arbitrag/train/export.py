@@ -1,0 +1,244 @@
+"""Export a Llama checkpoint to a folder that the ``onnx:`` backend runs without torch.
+
+    python -m arbitrag.train.export CHECKPOINT FOLDER --precision fp16
+
+The folder holds ``model.onnx`` (its layout: ``llama_graph``), the tokenizer, and ``manifest.json`` with their hashes.
+Before the folder takes its place it is compared with transformers on random tokens: a whole text, the same text after
+a cached beginning, and left-padded beside a longer one. Nothing is replaced when the log-likelihoods differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
+from arbitrag.llm.manifest import NAME, Manifest, hash_files
+from arbitrag.train.llama_graph import Precision, Shape, build
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+TOLERANCE = 1e-3  # natural-log probability of a token
+_LARGE = 1_500_000_000  # bytes; a protobuf file ends at 2 GB
+_LENGTH = 48
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest differences to transformers over every compared position."""
+
+    logits: float
+    loglikelihoods: float
+    hidden_states: float
+
+
+def export(checkpoint: str | Path, folder: Path, *, precision: Precision = "fp16", name: str = "") -> Difference:
+    """Write the ONNX folder of a checkpoint and give its measured difference to transformers.
+
+    ``checkpoint`` is a folder in transformers layout, or a name that transformers resolves. An existing ``folder`` is
+    replaced only when it is an export, and only by one that passed its check. Raises UsageError for a checkpoint that
+    is not a plain Llama and for a folder with something else in it, DataError when the check fails.
+    """
+    try:
+        import onnx
+        import torch
+        import transformers
+    except ImportError:
+        raise MissingExtra("train", "exporting a model to ONNX") from None
+
+    if folder.exists() and not (folder / NAME).is_file() and (folder.is_file() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not an exported model; give another folder")
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(checkpoint))
+        shape = shape_of(config)
+        model = transformers.AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32)
+        model.requires_grad_(False).train(False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(checkpoint))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{checkpoint} is not a checkpoint that transformers can read: {error}") from None
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as parent:
+        made = Path(parent) / "made"
+        made.mkdir()
+        _save(build(shape, _weights_of(model, precision), precision), made)
+        for part in (tokenizer, model.generation_config):
+            part.save_pretrained(str(made))
+        difference = compare(made / "model.onnx", model)
+        if not difference.loglikelihoods <= TOLERANCE:
+            raise DataError(
+                f"log-likelihoods differ from transformers by up to {difference.loglikelihoods:.2g} "
+                f"(allowed: {TOLERANCE}); nothing was written.{' Try --precision fp32' if precision == 'fp16' else ''}"
+            )
+        Manifest(
+            name=name or Path(checkpoint).resolve().name,
+            files=hash_files(made),
+            parameters=sum(weight.numel() for weight in model.parameters()),
+            context_tokens=config.max_position_embeddings,
+            precision=precision,
+            made={
+                "by": "python -m arbitrag.train.export",
+                "onnx": onnx.__version__,
+                "transformers": transformers.__version__,
+                "difference": vars(difference),
+            },
+        ).write(made)
+        _put_in_place(made, folder, Path(parent) / "replaced")
+    return difference
+
+
+def shape_of(config: Any) -> Shape:
+    """The sizes in a transformers configuration; raises UsageError for anything but a plain Llama."""
+    found = {
+        "architecture": (config.model_type, "llama"),
+        "activation": (getattr(config, "hidden_act", None), "silu"),
+        "rope type": ((rope := getattr(config, "rope_parameters", None) or {}).get("rope_type", "default"), "default"),
+        "rotated part of a head": (rope.get("partial_rotary_factor", 1.0), 1.0),
+    }
+    for what, (value, wanted) in found.items():
+        if value != wanted:
+            raise UsageError(f"cannot export this checkpoint: its {what} is {value!r}; only {wanted!r} is supported")
+    return Shape(
+        layers=config.num_hidden_layers,
+        width=config.hidden_size,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        head_width=config.head_dim,
+        inner_width=config.intermediate_size,
+        vocabulary=config.vocab_size,
+        rope_theta=rope["rope_theta"],
+        norm_epsilon=config.rms_norm_eps,
+    )
+
+
+def _weights_of(model: Any, precision: Precision) -> Any:
+    """A function from the name of a weight to its float32 array, or None; refuses what float16 cannot hold."""
+    state = model.state_dict()
+    tied = state["lm_head.weight"].data_ptr() == state["model.embed_tokens.weight"].data_ptr()
+    largest = float(np.finfo(np.float16).max)
+
+    def weight(name: str) -> np.ndarray | None:
+        if name not in state or (tied and name == "lm_head.weight"):
+            return None
+        value: np.ndarray = state[name].detach().numpy()
+        if precision == "fp16" and np.abs(value).max() > largest:
+            raise UsageError(f"{name} has values beyond {largest:.0f}, too large for fp16; give --precision fp32")
+        return value
+
+    return weight
+
+
+def _save(proto: ModelProto, folder: Path) -> None:
+    import onnx
+
+    large = proto.ByteSize() > _LARGE
+    onnx.save(proto, str(folder / "model.onnx"), save_as_external_data=large, location="model.onnx_data")
+
+
+def compare(path: Path, model: Any) -> Difference:
+    """Run the file and transformers on the same random tokens, in three arrangements."""
+    import onnxruntime  # type: ignore[import-untyped]
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    config = model.config
+    length = min(_LENGTH, config.max_position_embeddings)
+    short, cut = length // 2, length // 3
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length))
+    padded = ids.copy()
+    padded[1, : length - short] = 0  # the second row is its last half, left-padded
+    mask = np.ones_like(ids)
+    mask[1, : length - short] = 0
+    positions = np.maximum(mask.cumsum(1) - 1, 0)
+
+    def run(start: int, stop: int, past: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        given = {"input_ids": padded[:, start:stop], "position_ids": positions[:, start:stop]}
+        fixed = {"attention_mask": mask[:, :stop], "num_logits_to_keep": np.array(0)}
+        return dict(zip(names, session.run(None, {**given, **fixed, **past}), strict=True))
+
+    caches = [name for name in names if name.startswith("present.")]
+    heads, width = config.num_key_value_heads, config.head_dim
+    empty = {_past(name): np.zeros((2, heads, 0, width), np.float32) for name in caches}
+    whole, beginning = run(0, length, empty), run(0, cut, empty)
+    rest = run(cut, length, {_past(name): beginning[name] for name in caches})
+    rows = [(_reference(model, ids[0]), slice(None), 0), (_reference(model, ids[1, -short:]), slice(-short, None), 1)]
+    differences = [
+        *(_difference(whole, part, row, reference, ids[row, part]) for reference, part, row in rows),
+        _difference(rest, slice(None), 0, {name: value[cut:] for name, value in rows[0][0].items()}, ids[0, cut:]),
+    ]
+    return Difference(*(max(column) for column in zip(*differences, strict=True)))
+
+
+def _past(name: str) -> str:
+    return name.replace("present.", "past_key_values.")
+
+
+def _reference(model: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """What transformers gives for one text: logits (T, V) and hidden states (T, W)."""
+    import torch
+
+    with torch.no_grad():
+        out = model(torch.tensor(ids)[None], output_hidden_states=True)
+    states = {f"hidden_states.{i}": state[0].numpy() for i, state in enumerate(out.hidden_states)}
+    return {"logits": out.logits[0].numpy(), **states}
+
+
+def _difference(
+    found: dict[str, np.ndarray], part: slice, row: int, reference: dict[str, np.ndarray], ids: np.ndarray
+) -> tuple[float, float, float]:
+    """The largest differences of logits, of the log-likelihoods of the tokens that follow, and of hidden states."""
+    gaps = {name: float(np.abs(found[name][row, part] - value).max()) for name, value in reference.items()}
+    likelihoods = [_likelihoods(logits, ids) for logits in (found["logits"][row, part], reference["logits"])]
+    states = max(gap for name, gap in gaps.items() if name != "logits")
+    return gaps["logits"], float(np.abs(likelihoods[0] - likelihoods[1]).max()), states
+
+
+def _likelihoods(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Log-probability of each token but the first, from logits (T, V)."""
+    logits = logits.astype(np.float64)
+    total = np.logaddexp.reduce(logits, axis=-1)[:-1]
+    chosen: np.ndarray = logits[np.arange(len(ids) - 1), ids[1:]] - total
+    return chosen
+
+
+def _put_in_place(made: Path, folder: Path, aside: Path) -> None:
+    """Rename ``made`` to ``folder``; an older one steps aside first and comes back if that fails."""
+    if folder.exists():
+        folder.rename(aside)
+    try:
+        made.rename(folder)
+    except OSError:
+        if aside.exists():
+            aside.rename(folder)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m arbitrag.train.export", description=__doc__.splitlines()[0])
+    parser.add_argument("checkpoint", help="a Llama checkpoint: a folder in transformers layout, or a hub name")
+    parser.add_argument("folder", type=Path, help="where the ONNX folder goes")
+    parser.add_argument("--precision", choices=get_args(Precision), default="fp16", help="of the stored matrices")
+    parser.add_argument("--name", default="", help="the model's name in the manifest (default: the checkpoint's)")
+    given = parser.parse_args(arguments)
+    try:
+        found = export(given.checkpoint, given.folder, precision=given.precision, name=given.name)
+    except ArbitragError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_status
+    print(f"{given.folder}: largest difference to transformers in logits {found.logits:.2g},", end=" ")
+    print(f"in log-likelihoods {found.loglikelihoods:.2g} (allowed {TOLERANCE}), in states {found.hidden_states:.2g}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
