@@ -14,10 +14,8 @@ from typing import Any
 from arbitrag import __version__
 from arbitrag.errors import ArbitragError, CapabilityError, UsageError
 from arbitrag.kit import Kit, Limits
-from arbitrag.lab.model import open_world
 from arbitrag.llm import open_llm
-from arbitrag.llm.base import LLM
-from arbitrag.llm.cache import CachedLLM
+from arbitrag.llm.base import LLM, Price
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, settings
 from arbitrag.prompts import PromptBook
@@ -146,23 +144,31 @@ async def open_kit(
     limits: Limits = Limits(),
     wording: str | Path | None = None,
     cache: str | Path | None = None,
+    price: Price | None = None,
 ) -> AsyncIterator[Kit]:
     """A kit from addresses: models as ``open_llm`` takes them, passages from an index, a list or a retriever.
 
     With the embedded model and no passages, the embedded world's own documents are the passages. ``cache`` is a
-    folder that keeps responses; ``wording`` one with prompt files of the user's own. Everything that is opened here
-    is closed at the end; a model or retriever that was passed in as an object is the caller's to close.
+    folder that keeps responses; ``wording`` one with prompt files of the user's own; ``price`` what ``llm`` costs.
+    Everything that is opened here is closed at the end; a model or retriever that was passed in as an object is the
+    caller's to close. Raises UsageError, DataError, MissingExtra or BackendError when a part cannot be opened.
     """
     if sum(source is not None for source in (index, passages, retriever)) > 1:
         raise UsageError("give an index, passages or a retriever, not several of them")
+    if wording is not None and not Path(wording).is_dir():
+        raise UsageError(f"the folder of prompts {wording} does not exist")
     async with AsyncExitStack() as opened:
 
-        def model(given: str | LLM) -> LLM:
+        def model(given: str | LLM, price: Price | None = None) -> LLM:
             backend = open_llm(given) if isinstance(given, str) else given
             if isinstance(given, str):
                 opened.push_async_callback(backend.aclose)
+            if price is not None:
+                backend.price = price
             if cache is None:
                 return backend
+            from arbitrag.llm.cache import CachedLLM
+
             cached = CachedLLM(backend, Path(cache))
             opened.callback(cached.close)
             return cached
@@ -173,10 +179,12 @@ async def open_kit(
             retriever = open_index(index)
             opened.push_async_callback(retriever.aclose)
         elif retriever is None and llm == "lab":
+            from arbitrag.lab.model import open_world
+
             retriever = open_world()
             opened.push_async_callback(retriever.aclose)
         yield Kit.of(
-            model(llm),
+            model(llm, price),
             retriever,
             scorer=None if scorer is None else model(scorer),
             limits=limits,

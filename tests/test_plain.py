@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from arbitrag.plain import from_plain, parse_json
+from arbitrag.types import (
+    Candidate,
+    Cut,
+    Decision,
+    Dropped,
+    Passage,
+    Question,
+    Strategy,
+    Usage,
+    Verdict,
+    to_plain,
+)
+
+PASSAGE = Passage("It rained.", "p1", "Weather", "w.md", 3, 40, 1.5, "2024-01-02", {"lang": "en"})
+VERDICT = Verdict(
+    "rain",
+    Strategy.EVIDENCE,
+    "why",
+    Question("What fell?", ("rain", "snow"), "q1"),
+    "trustmargin",
+    (Candidate("snow", Strategy.MEMORY), Candidate("rain", Strategy.EVIDENCE, ("p1",), {"q": -1.0})),
+    (PASSAGE,),
+    (Dropped(PASSAGE, "beyond the token limit"),),
+    (Cut("p1", 5, 9),),
+    {"prior": -1.0},
+    (Decision("margin", "a > b", {"a": 1}, "evidence"),),
+    ("a note",),
+    Usage(generations=2, seconds=0.5, money=0.01),
+)
+
+
+def test_a_verdict_survives_json() -> None:
+    assert from_plain(Verdict, json.loads(json.dumps(VERDICT.to_dict()))) == VERDICT
+
+
+def test_a_refusal_survives_json() -> None:
+    refusal = Verdict(None, Strategy.REFUSE, "nothing to say")
+    assert from_plain(Verdict, json.loads(json.dumps(refusal.to_dict()))) == refusal
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        ({"text": "x", "titel": "y"}, "'titel' is not known; did you mean 'title'?"),
+        ({"text": "x", "zzz": "y"}, "'zzz' is not known"),
+        ({"text": "x", "embedding": [1.0]}, "'embedding' is not known"),
+        ({"title": "x"}, "'text' is missing"),
+        ({"text": 5}, "'text' is a whole number; expected a string"),
+        ({"text": None}, "'text' is null; expected a string"),
+        ({"text": "x", "line": 1.5}, "'line' is a number; expected a whole number"),
+        ({"text": "x", "line": True}, "'line' is true or false; expected a whole number"),
+        ({"text": "x", "score": "high"}, "'score' is a string; expected a number"),
+        ({"text": "x", "metadata": {"year": 1999}}, "'metadata.year' is a whole number; expected a string"),
+        ({"text": "x", "metadata": []}, "'metadata' is a list; expected an object"),
+        (["x"], "is a list; expected an object"),
+    ],
+)
+def test_a_passage_of_another_shape_is_refused(plain: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        from_plain(Passage, plain)
+
+
+def test_whole_numbers_stand_for_numbers_and_null_for_nothing() -> None:
+    passage = from_plain(Passage, {"text": "x", "score": 2, "line": None})
+    assert passage == Passage("x", score=2.0)
+    assert isinstance(passage.score, float)
+
+
+def test_choices_are_named_when_none_fits() -> None:
+    plain = to_plain(Candidate("x", Strategy.MEMORY))
+    with pytest.raises(ValueError, match=r"'origin' is 'memmory'; expected one of both, memory, evidence, refuse"):
+        from_plain(Candidate, {**plain, "origin": "memmory"})
+    with pytest.raises(ValueError, match=r"'origin' is a whole number; expected one of both"):
+        from_plain(Candidate, {**plain, "origin": 1})
+
+
+def test_the_place_of_a_wrong_item_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'options\[1\]' is a whole number; expected a string"):
+        from_plain(Question, {"text": "q", "options": ["a", 2]})
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", '{"a": -Infinity}', "[" * 100_000, "{", ""])
+def test_only_json_is_json(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not JSON|nested|Expecting"):
+        parse_json(text)
