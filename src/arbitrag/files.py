@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,15 +43,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DataError(f"cannot write {path}: {error.strerror}") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def check_writable(path: Path) -> None:
     """Raise DataError when a file at ``path`` could not be made, before any work is spent on what goes into it."""
     folder = path.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # unlike Path.is_dir, false for a name that is too long
         raise DataError(f"cannot write {path}: the folder {folder} does not exist; type: mkdir -p {folder}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise DataError(f"cannot write {path}: it is a folder; name a file in it")
     if not os.access(folder, os.W_OK):
         raise DataError(f"cannot write {path}: no permission to write in {folder}")
