@@ -121,7 +121,7 @@ class TextCodec:
             return self._ids_of(self._harmless(prompt.text), complete=True)
         messages = [Message(message.role, self._harmless(message.text)) for message in prompt.messages]
         if self._render is None:
-            return self._ids_of(_as_text(messages), complete=True)
+            return self._ids_of(as_text(messages), complete=True)
         return self._ids_of(_rendered(self._render, messages), complete=False)
 
     def encode(self, text: str) -> list[int]:
@@ -172,7 +172,7 @@ def _digest(tokenizer: Tokenizer) -> str:
     return f"tokens:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
-def _as_text(messages: Sequence[Message]) -> str:
+def as_text(messages: Sequence[Message]) -> str:
     """Messages for a model that knows no chat. A line of content that looks like a label of ours is indented."""
     lines = [f"{message.role.capitalize()}: {_LABEL.sub(' ', message.text)}" for message in messages]
     return "\n".join([*lines, "Assistant:"])

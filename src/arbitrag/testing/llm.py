@@ -1,8 +1,4 @@
-"""For tests, ours and users': a model that says what it is told, and passages that are given.
-
-llm = ScriptedLLM(["Paris", "Lyon"])
-kit = Kit.of(llm, FixedRetriever([Passage("Paris is the capital.", id="1")]))
-"""
+"""A model that says what it is told."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ from arbitrag.llm.base import (
     Scores,
     Tokens,
 )
-from arbitrag.retrieve.fixed import FixedRetriever as FixedRetriever
 from arbitrag.types import Need
 
 Reply = str | Exception

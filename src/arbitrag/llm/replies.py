@@ -1,0 +1,122 @@
+"""What an OpenAI-compatible server's answers say, read strictly: a missing piece is an error, never an empty value.
+
+Every function takes a decoded JSON object and raises BackendError (status 200) when it is not what it should be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from arbitrag.errors import BackendError
+from arbitrag.llm.base import Generation, Tokens
+from arbitrag.text import one_line
+
+# Log-probabilities are at most 0; a server's rounding may push a sure token a little above.
+ROUNDING = 1e-3
+
+
+def wrong(what: str) -> BackendError:
+    """The error for an answer that came, but not in the agreed form."""
+    return BackendError(f"the server answered 200, but {what}", status=200)
+
+
+def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        said = answer.get("error") or answer
+        raise wrong(f"there is no choice in it: {one_line(str(said), 200)}")
+    return choices[0]
+
+
+def generation(answer: Mapping[str, Any], *, max_tokens: int, logprobs: bool) -> Generation:
+    """The text of a chat or plain completion, why it ended, and what it cost."""
+    choice = first_choice(answer)
+    message = choice.get("message")
+    text = message.get("content") if isinstance(message, dict) else choice.get("text")
+    tokens = usage(answer)
+    finish = _finish(choice.get("finish_reason"), tokens.written, max_tokens)
+    if not isinstance(text, str) or (not text and finish == "length"):
+        raise wrong(
+            f"no text came with it (finish reason: {one_line(str(choice.get('finish_reason')))}). "
+            f"A model that thinks first may need more than {max_tokens} tokens for an answer"
+        )
+    return Generation(text, finish, written_logprobs(choice) if logprobs else None, tokens)
+
+
+def _finish(reason: object, written: int, max_tokens: int) -> Literal["stop", "length"]:
+    if reason == "stop" or reason == "length":
+        return "stop" if reason == "stop" else "length"
+    if reason == "content_filter":
+        raise wrong("its content filter withheld the text")
+    if reason is None:  # some servers leave it out
+        return "length" if written >= max_tokens else "stop"
+    raise wrong(f"the text ended for a reason that is not known here: {one_line(str(reason))}")
+
+
+def usage(answer: Mapping[str, Any]) -> Tokens:
+    """The tokens that the server reports; zeros where it reports none."""
+    used = answer.get("usage")
+    if not isinstance(used, dict):
+        return Tokens()
+    details = used.get("prompt_tokens_details")
+    reused = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    read = _count(used.get("prompt_tokens"))
+    return Tokens(max(read - reused, 0), min(reused, read), _count(used.get("completion_tokens")))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def written_logprobs(choice: Mapping[str, Any]) -> tuple[float, ...]:
+    """One natural-log probability per written token, in the form of chat or of plain completions."""
+    found = choice.get("logprobs")
+    values: Any = None
+    if isinstance(found, dict) and isinstance(found.get("content"), list):
+        values = [each.get("logprob") if isinstance(each, dict) else None for each in found["content"]]
+    elif isinstance(found, dict):
+        values = found.get("token_logprobs")
+    if not isinstance(values, list):
+        raise wrong("it does not return the log-probabilities of the written tokens that were asked for")
+    return checked(values)
+
+
+def checked(values: Sequence[object]) -> tuple[float, ...]:
+    """Log-probabilities that are numbers, finite, and at most 0 (up to rounding)."""
+    found = []
+    for value in values:
+        if not isinstance(value, int | float) or not math.isfinite(value) or value > ROUNDING:
+            raise wrong(f"{one_line(repr(value), 40)} stands where a log-probability should be")
+        found.append(min(float(value), 0.0))
+    return tuple(found)
+
+
+def prompt_logprobs(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float | None]:
+    """vLLM's ``prompt_logprobs``: one entry per token that was sent, keyed by its id; None for the first one."""
+    choice = first_choice(answer)
+    rows = choice.get("prompt_logprobs")
+    if not isinstance(rows, list) or len(rows) != len(ids):
+        got = f"{len(rows)} entries" if isinstance(rows, list) else "none"
+        raise wrong(f"prompt_logprobs should have one entry for each of {len(ids)} tokens; got {got}")
+    found: list[float | None] = [None]
+    for row, id in zip(rows[1:], ids[1:], strict=True):
+        entry = row.get(str(id)) if isinstance(row, dict) else None
+        if not isinstance(entry, dict):
+            raise wrong(f"prompt_logprobs does not speak of token {id}, which was sent")
+        found.extend(checked([entry.get("logprob")]))
+    return found
+
+
+def echoed(answer: Mapping[str, Any]) -> tuple[list[str], list[object], str]:
+    """The tokens of an echoed text, their log-probabilities, and the text itself."""
+    choice = first_choice(answer)
+    found, text = choice.get("logprobs"), choice.get("text")
+    tokens = found.get("tokens") if isinstance(found, dict) else None
+    values = found.get("token_logprobs") if isinstance(found, dict) else None
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
+        raise wrong("echo and logprobs bring back no tokens with log-probabilities")
+    if not isinstance(text, str) or not all(isinstance(token, str) for token in tokens):
+        raise wrong("what it echoed is not text")
+    return tokens, values, text

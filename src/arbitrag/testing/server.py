@@ -1,0 +1,296 @@
+"""A scripted OpenAI-compatible server on loopback, which can also misbehave. Standard library only.
+
+with ScriptedServer(["Paris"], faults=[Fault.busy("1")]) as server:
+    llm = OpenAILLM("scripted", base_url=server.base_url)  # the first request gets 429 with Retry-After: 1
+
+A token is a word with the white space before it. ``likelihood(before, token)`` gives the log-probability of a token
+after a text; the one that stands in for none makes repetition likely, so that a probe finds the server plausible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+from arbitrag.llm.base import Message, Prompt
+from arbitrag.testing.llm import prompt_text
+
+Likelihood = Callable[[str, str], float]
+Replies = Sequence[str] | Mapping[str, str] | Callable[[Prompt], str]
+Style = Literal["none", "ids", "echo"]
+
+_TOKEN = re.compile(r"\s*\S+|\s+$")
+BEGIN = "<s>"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to one request instead of an answer (``delay_s`` alone: the answer, late)."""
+
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    delay_s: float = 0.0
+    cuts: bool = False
+
+    @classmethod
+    def busy(cls, retry_after: str = "") -> Fault:
+        """429, with a Retry-After in seconds or as a date."""
+        headers = {"Retry-After": retry_after} if retry_after else {}
+        return cls(429, headers, json.dumps({"error": {"message": "too many requests"}}))
+
+    @classmethod
+    def error(cls, status: int = 500, message: str = "it broke") -> Fault:
+        return cls(status, {}, json.dumps({"error": {"message": message}}))
+
+    @classmethod
+    def slow(cls, seconds: float) -> Fault:
+        return cls(delay_s=seconds)
+
+    @classmethod
+    def cut(cls) -> Fault:
+        """The connection ends in the middle of the answer."""
+        return cls(cuts=True)
+
+    @classmethod
+    def says(cls, body: str) -> Fault:
+        """200 with this body, whatever it is."""
+        return cls(200, {}, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client sent. Header names are in lower case."""
+
+    path: str
+    body: Any
+    headers: Mapping[str, str]
+
+
+def repeats(before: str, token: str) -> float:
+    """ln 0.9 for a token that followed the last one before, ln 0.001 for any other."""
+    words = before.split()
+    pairs = set(pairwise(words))
+    return math.log(0.9) if words and (words[-1], token.strip()) in pairs else math.log(0.001)
+
+
+class ScriptedServer:
+    """Answers from a script, in a thread of its own; a context manager, sync or async.
+
+    ``replies``: texts in the order of the requests, a mapping from a piece of the prompt to the reply, or a function of
+    the prompt; without any, a reply is the word "yes". ``style`` says how the server gives likelihoods of a given text:
+    "ids" as vLLM does, "echo" as OpenAI's completions did, "none" as most do, which is to answer 200 and ignore that
+    they were asked. ``logprobs`` says whether it reports those of written tokens. ``faults`` befall the first requests,
+    one each (None is an ordinary answer). ``refuses_max_tokens`` is a server of reasoning models. ``requests`` keeps
+    what came in.
+    """
+
+    def __init__(
+        self,
+        replies: Replies = (),
+        *,
+        style: Style = "none",
+        likelihood: Likelihood = repeats,
+        logprobs: bool | None = None,
+        faults: Iterable[Fault | None] = (),
+        model: str = "scripted",
+        context_tokens: int | None = None,
+        refuses_max_tokens: bool = False,
+        finish: str | None = None,
+        port: int = 0,
+    ) -> None:
+        self.requests: list[Request] = []
+        self.faults: list[Fault | None] = list(faults)
+        self._replies = list(replies) if isinstance(replies, list | tuple) else replies
+        self._scripted = bool(replies) or callable(replies)
+        self._style = style
+        self._likelihood = likelihood
+        self._logprobs = style != "none" if logprobs is None else logprobs
+        self._model = model
+        self._context_tokens = context_tokens
+        self._refuses_max_tokens = refuses_max_tokens
+        self._finish = finish
+        self._ids: dict[str, int] = {BEGIN: 0}
+        self._port = port
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def __enter__(self) -> Self:
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(started,), name="scripted-server", daemon=True)
+        self._thread.start()
+        started.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        if self._thread is not None:
+            self._thread.join()
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.__exit__)
+
+    def _serve(self, started: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._run(started))
+        finally:
+            self._loop.close()
+
+    async def _run(self, started: threading.Event) -> None:
+        self._stopped = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
+        server = await asyncio.start_server(self._connect, "127.0.0.1", self._port)
+        self._port = server.sockets[0].getsockname()[1]
+        started.set()
+        await self._stopped.wait()
+        server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client went away, or the server stops
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Read one request and answer it; whether the connection lives on."""
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").strip().split("\r\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        sent = await reader.readexactly(int(headers.get("content-length", 0)))
+        request = Request(first.split(" ")[1], json.loads(sent) if sent else None, headers)
+        self.requests.append(request)
+        fault = self.faults.pop(0) if self.faults else None
+        if fault and fault.delay_s:
+            await asyncio.sleep(fault.delay_s)
+        if fault and fault.cuts:
+            writer.write(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"choi')
+            await writer.drain()
+            return False
+        if fault and fault.status is not None:
+            status, extra, body = fault.status, fault.headers, fault.body
+        else:
+            status, answer = self._answer(request)
+            extra, body = {}, json.dumps(answer)
+        content = body.encode("utf-8", "surrogateescape")
+        head = {"Content-Type": "application/json", "Content-Length": str(len(content)), **extra}
+        shown = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+        writer.write(f"HTTP/1.1 {status} Scripted\r\n{shown}\r\n".encode("latin-1") + content)
+        await writer.drain()
+        return True
+
+    def _answer(self, request: Request) -> tuple[int, dict[str, Any]]:
+        path = request.path.partition("?")[0]
+        if path == "/v1/models":
+            window = {} if self._context_tokens is None else {"max_model_len": self._context_tokens}
+            return 200, {"object": "list", "data": [{"id": self._model, "object": "model", **window}]}
+        if path == "/tokenize" and self._style == "ids":
+            return 200, {"tokens": self._encode(request.body)}
+        if path == "/v1/chat/completions":
+            return self._complete(request.body, chat=True)
+        if path == "/v1/completions":
+            return self._complete(request.body, chat=False)
+        return 404, {"detail": "Not Found"}
+
+    def _complete(self, body: Mapping[str, Any], *, chat: bool) -> tuple[int, dict[str, Any]]:
+        if self._refuses_max_tokens and chat and "max_tokens" in body:
+            return 400, {"error": {"message": "Unsupported: 'max_tokens'. Use 'max_completion_tokens' instead."}}
+        prompt = _prompt(body, self._text_of)
+        read = self._encode(body)
+        before = self._text_of(read[1:]) if chat or isinstance(body.get("prompt"), list) else prompt.text or ""
+        if not chat and ("prompt_logprobs" in body or body.get("echo")) and self._style != "none":
+            return 200, self._score(body, read, before)
+        limit = body.get("max_tokens", body.get("max_completion_tokens", 16))
+        reply = self._reply(prompt)
+        words = _TOKEN.findall(reply)
+        text = "".join(words[:limit])
+        finish = self._finish or ("stop" if len(words) <= limit else "length")
+        choice: dict[str, Any] = {"index": 0, "finish_reason": finish}
+        choice |= {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        if body.get("logprobs") and self._logprobs:
+            values = self._likelihoods(before, words[:limit])
+            choice["logprobs"] = (
+                {"content": [{"token": t, "logprob": v} for t, v in zip(words[:limit], values, strict=True)]}
+                if chat
+                else {"tokens": words[:limit], "token_logprobs": values}
+            )
+        return 200, {"choices": [choice], "usage": _usage(len(read), min(len(words), limit))}
+
+    def _score(self, body: Mapping[str, Any], read: list[int], before: str) -> dict[str, Any]:
+        tokens = _TOKEN.findall(before) if body.get("echo") else [self._text_of([id]) for id in read[1:]]
+        values = self._likelihoods("", tokens)
+        choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": "length"}
+        if body.get("echo") and self._style == "echo":
+            choice["text"] = before
+            choice["logprobs"] = {"tokens": [BEGIN, *tokens], "token_logprobs": [None, *values]}
+        elif self._style == "ids":
+            rows = [{str(id): {"logprob": v, "rank": 1}} for id, v in zip(read[1:], values, strict=True)]
+            choice["prompt_logprobs"] = [None, *rows]
+        return {"choices": [choice], "usage": _usage(len(read), 0)}
+
+    def _likelihoods(self, before: str, tokens: Sequence[str]) -> list[float]:
+        values = []
+        for token in tokens:
+            values.append(self._likelihood(before, token))
+            before += token
+        return values
+
+    def _reply(self, prompt: Prompt) -> str:
+        if not self._scripted:
+            return "yes"
+        if callable(self._replies):
+            return self._replies(prompt)
+        if isinstance(self._replies, Mapping):
+            text = prompt_text(prompt)
+            return next((reply for piece, reply in self._replies.items() if piece in text), "no reply in the script")
+        return self._replies.pop(0) if self._replies else "the script has ended"  # type: ignore[union-attr]
+
+    def _encode(self, body: Mapping[str, Any]) -> list[int]:
+        """Ids of what a request holds: token ids as they are, text, or messages in a simple template."""
+        given = body.get("prompt")
+        if isinstance(given, list):
+            return given
+        if given is None:
+            given = (
+                "".join(f"[{message['role']}] {message['content']}\n" for message in body["messages"]) + "[assistant]"
+            )
+        start = [0] if body.get("add_special_tokens", True) else []
+        return start + [self._ids.setdefault(token, len(self._ids)) for token in _TOKEN.findall(given)]
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        texts = {id: token for token, id in self._ids.items()}
+        return "".join(texts[id] for id in ids)
+
+
+def _prompt(body: Mapping[str, Any], text_of: Callable[[Sequence[int]], str]) -> Prompt:
+    given = body.get("prompt")
+    if given is None:
+        return Prompt(messages=tuple(Message(each["role"], each["content"]) for each in body["messages"]))
+    return Prompt(text=given if isinstance(given, str) else text_of(given[1:]))
+
+
+def _usage(read: int, written: int) -> dict[str, Any]:
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
