@@ -1,0 +1,94 @@
+"""The parts of a runtime that are only arithmetic on numpy arrays: choosing tokens, and moving key/value slots about.
+
+A cache is a list of arrays (B, heads, P, D), keys and values of every layer in turn; a block is the same for one row,
+(heads, n, D). Nothing here changes an array that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arbitrag.llm.runtime import Choice
+
+Slots = list[np.ndarray]
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Natural log-probabilities over the last axis, float32; NaN throughout where the logits are not finite."""
+    largest = logits.max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        shifted = logits.astype(np.float32) - largest
+        total = np.log(np.exp(shifted).sum(axis=-1, keepdims=True, dtype=np.float64))
+        found: np.ndarray = (shifted - total).astype(np.float32)
+    return np.where(np.isfinite(largest), found, np.float32(np.nan))
+
+
+def token_logprobs(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Log-probabilities (B, K) of ``targets`` (B, K) from logits (B, K, V)."""
+    found: np.ndarray = np.take_along_axis(log_softmax(logits), targets[..., None], axis=-1)[..., 0]
+    return found
+
+
+def choose(logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
+    """A next token per row of logits (B, V); the rule is that of ``Runtime.choose``."""
+    logprobs = log_softmax(logits)
+    ids = logits.argmax(axis=-1).astype(np.int64)
+    for row in np.flatnonzero((temperatures > 0) & ~np.isnan(logprobs[:, 0])):
+        ids[row] = _drawn(logprobs[row], temperatures[row], top_ps[row], draws[row])
+    return Choice(ids, np.take_along_axis(logprobs, ids[:, None], axis=-1)[:, 0])
+
+
+def _drawn(logprobs: np.ndarray, temperature: float, top_p: float, draw: float) -> int:
+    scaled = (logprobs.astype(np.float64) - float(logprobs.max())) / temperature
+    order = np.argsort(-scaled, kind="stable")
+    weights = np.exp(scaled[order])
+    reached = np.cumsum(weights / weights.sum())
+    kept = reached[: int(np.searchsorted(reached, top_p)) + 1]
+    place = int(np.searchsorted(kept, draw * kept[-1], side="right"))
+    return int(order[min(place, len(kept) - 1)])
+
+
+def assemble(rows: Sequence[Sequence[Slots]], empty: Slots) -> Slots | None:
+    """A cache of the rows' blocks in order, left-padded with zeros; ``empty`` is a cache of one row and no slots."""
+    lengths = [sum(block[0].shape[1] for block in blocks) for blocks in rows]
+    width = max(lengths, default=0)
+    if width == 0:
+        return None
+    cache = [np.zeros((len(rows), part.shape[1], width, part.shape[3]), part.dtype) for part in empty]
+    for row, (blocks, length) in enumerate(zip(rows, lengths, strict=True)):
+        at = width - length
+        for block in blocks:
+            stop = at + block[0].shape[1]
+            for part, piece in zip(cache, block, strict=True):
+                part[row, :, at:stop] = piece
+            at = stop
+    return cache
+
+
+def join(first: Slots, second: Slots) -> Slots:
+    """The rows of both caches, left-padded with zeros to the wider."""
+    width = max(first[0].shape[2], second[0].shape[2])
+    return [np.concatenate([widen(one, width), widen(two, width)]) for one, two in zip(first, second, strict=True)]
+
+
+def widen(part: np.ndarray, width: int) -> np.ndarray:
+    """One array of a cache with ``width`` slots, the new ones zeros on the left."""
+    missing = width - part.shape[2]
+    return part if missing == 0 else np.pad(part, ((0, 0), (0, 0), (missing, 0), (0, 0)))
+
+
+def select(cache: Slots, rows: Sequence[int], start: int) -> Slots:
+    """These rows in this order, without the slots before ``start``."""
+    return [np.ascontiguousarray(part[list(rows), :, start:]) for part in cache]
+
+
+def block(cache: Slots, row: int, start: int, stop: int) -> Slots:
+    """A copy of slots ``start`` to ``stop`` of one row."""
+    return [part[row, :, start:stop].copy() for part in cache]
+
+
+def cut(given: Slots, start: int, stop: int) -> Slots:
+    """A copy of a block's tokens ``start`` to ``stop``."""
+    return [part[:, start:stop].copy() for part in given]

@@ -1,0 +1,312 @@
+"""The ``onnx:`` backend: decoder-only ONNX models with key/value inputs and outputs, on onnxruntime, without torch.
+
+It reads the layout that optimum and transformers.js export (see ``train.llama_graph``): ``input_ids`` and
+``past_key_values.i.key|value`` are needed, ``attention_mask``, ``position_ids`` and ``num_logits_to_keep`` are used
+where they are. Hidden states are offered for the ``hidden_states.i`` outputs that a file has; most files that others
+made have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arbitrag.errors import BackendError, DataError
+from arbitrag.llm import host
+from arbitrag.llm.base import Price
+from arbitrag.llm.host import Slots
+from arbitrag.llm.manifest import Manifest, digest, read_manifest
+from arbitrag.llm.runtime import Choice, Facts, OutOfMemory, Step
+from arbitrag.llm.tokenizer import TextCodec
+
+if TYPE_CHECKING:
+    from arbitrag.llm.engine import Engine
+
+_PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
+_STATE = re.compile(r"hidden_states\.(\d+)")
+_FED = {"input_ids", "attention_mask", "position_ids", "num_logits_to_keep", "use_cache_branch"}
+_TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+}
+_TYPES |= {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+_FILES = ("model.onnx", "onnx/model.onnx")
+
+
+def open_onnx(
+    folder: str | Path,
+    *,
+    threads: int | None = None,
+    name: str = "",
+    wording: Path | None = None,
+    price: Price | None = None,
+    **options: Any,
+) -> Engine:
+    """The model in a folder with ``model.onnx`` (or ``onnx/model.onnx``) and its ``tokenizer.json``.
+
+    ``threads`` are those of one forward pass, by default every core that this process may use; further ``options`` are
+    the engine's. Raises DataError for a file that is missing, damaged or not what the manifest lists, and BackendError
+    for a model that this backend cannot drive.
+    """
+    from arbitrag.llm.engine import Engine
+
+    folder = Path(folder)
+    path = find_model(folder)
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        manifest.verify(folder)
+    identity, context = _identity(folder, path, manifest), _context(folder, manifest)
+    runtime = OnnxRuntime(path, identity=identity, threads=threads, context=context)
+    codec = TextCodec.from_folder(folder)
+    return Engine(runtime, codec, name=name or f"onnx:{folder}", wording=wording, price=price, **options)
+
+
+def find_model(folder: Path) -> Path:
+    """The model file in a folder; raises DataError when there is none."""
+    if not folder.is_dir():
+        raise DataError(f"there is no folder {folder}; make one from a checkpoint: python -m arbitrag.train.export")
+    for name in _FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(f"{folder} has neither {' nor '.join(_FILES)}; make it: python -m arbitrag.train.export")
+
+
+class OnnxRuntime:
+    """A ``Runtime`` over an onnxruntime session on the CPU; caches are numpy arrays (see ``host``)."""
+
+    def __init__(
+        self, path: Path, *, identity: str = "", threads: int | None = None, context: int | None = None
+    ) -> None:
+        self._session = _session(path, threads or _cores())
+        self._inputs = {given.name: given for given in self._session.get_inputs()}
+        outputs = {output.name: output for output in self._session.get_outputs()}
+        self._past = sorted(filter(_PAST.fullmatch, self._inputs), key=_place)
+        self._present = [name.replace("past_key_values", "present") for name in self._past]
+        self._check(path, outputs)
+        self._empty = [self._no_slots(name) for name in self._past]
+        states = {int(match[1]) for name in outputs if (match := _STATE.fullmatch(name))}
+        vocabulary = outputs["logits"].shape[-1]
+        if not isinstance(vocabulary, int):
+            raise BackendError(f"{path} does not say how wide its logits are; export it with a fixed vocabulary size")
+        self.facts = Facts(
+            identity=f"onnx:{identity or digest(path)[:16]}:fp32",
+            layers=len(self._past) // 2,
+            vocabulary=vocabulary,
+            context_tokens=context,
+            token_bytes=sum(part.shape[1] * part.shape[3] * part.itemsize for part in self._empty),
+            logits_bytes=vocabulary * 4,
+            states=frozenset(states),
+            evidence=(f"onnxruntime on the CPU; hidden states: {'in the file' if states else 'not in the file'}",),
+        )
+
+    def forward(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
+        cache: Slots | None,
+        *,
+        keep: int,
+        layers: Sequence[int] = (),
+    ) -> Step:
+        if missing := set(layers) - self.facts.states:
+            raise BackendError(f"this model gives no hidden states of layer {min(missing)}")
+        batch = len(ids)
+        past = cache or [np.repeat(part, batch, axis=0) for part in self._empty]
+        if {"attention_mask", "position_ids"} <= self._inputs.keys() or (batch == 1 and mask.all()):
+            return self._run(ids, mask, positions, past, keep, layers)
+        return self._row_by_row(ids, mask, positions, past, keep, layers)
+
+    def assemble(self, rows: Sequence[Sequence[Slots]]) -> Slots | None:
+        with _memory():
+            return host.assemble(rows, self._empty)
+
+    def join(self, first: Slots, second: Slots) -> Slots:
+        with _memory():
+            return host.join(first, second)
+
+    def select(self, cache: Slots, rows: Sequence[int], start: int) -> Slots:
+        return host.select(cache, rows, start)
+
+    def block(self, cache: Slots, row: int, start: int, stop: int) -> Slots:
+        return host.block(cache, row, start, stop)
+
+    def cut(self, block: Slots, start: int, stop: int) -> Slots:
+        return host.cut(block, start, stop)
+
+    def row(self, logits: np.ndarray, row: int) -> np.ndarray:
+        last: np.ndarray = logits[row, -1].copy()
+        return last
+
+    def stack(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack(rows)[:, None]
+
+    def choose(self, logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
+        return host.choose(logits[:, -1], temperatures, top_ps, draws)
+
+    def logprobs(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return host.token_logprobs(logits, targets)
+
+    def distribution(self, logits: np.ndarray) -> np.ndarray:
+        return host.log_softmax(logits[:, -1])
+
+    def _run(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
+        past: Slots,
+        keep: int,
+        layers: Sequence[int],
+    ) -> Step:
+        given = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "position_ids": positions,
+            "num_logits_to_keep": np.array(keep),
+            "use_cache_branch": np.array(past[0].shape[2] > 0),
+        }
+        fed = {name: self._fitted(name, value) for name, value in given.items() if name in self._inputs}
+        wanted = ["logits", *self._present, *(f"hidden_states.{layer}" for layer in layers)]
+        with _memory():
+            found = self._session.run(wanted, {**fed, **dict(zip(self._past, past, strict=True))})
+        ends = 1 + len(self._present)
+        states = {layer: state[:, -1].astype(np.float32) for layer, state in zip(layers, found[ends:], strict=True)}
+        return Step(found[1:ends], found[0][:, -keep:], states)
+
+    def _row_by_row(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
+        past: Slots,
+        keep: int,
+        layers: Sequence[int],
+    ) -> Step:
+        """For a graph that cannot be told of padding: each row alone, without it, and put back where it belongs."""
+        slots = past[0].shape[2]
+        grown = [np.pad(part, ((0, 0), (0, 0), (0, ids.shape[1]), (0, 0))) for part in past]
+        logits: list[np.ndarray] = []
+        states: dict[int, list[np.ndarray]] = {layer: [] for layer in layers}
+        for row, real in enumerate(mask):
+            new = real[slots:]
+            kept = [part[row : row + 1][:, :, real[:slots]] for part in past]
+            count = min(keep, int(new.sum()))
+            alone = (ids[row : row + 1, new], real[None, real], positions[row : row + 1, new])
+            step = self._run(*alone, kept, count, layers)
+            for part, found in zip(grown, step.cache, strict=True):
+                part[row][:, slots + np.flatnonzero(new)] = found[0, :, kept[0].shape[2] :]
+            logits.append(np.pad(step.logits, ((0, 0), (keep - count, 0), (0, 0))))
+            for layer, state in step.states.items():
+                states[layer].append(state)
+        joined = {layer: np.concatenate(parts) for layer, parts in states.items()}
+        return Step(grown, np.concatenate(logits), joined)
+
+    def _fitted(self, name: str, value: np.ndarray) -> np.ndarray:
+        """``value`` in the type of an input, and with one dimension where the graph wants that of a single number."""
+        wanted = self._inputs[name]
+        typed = value.astype(_TYPES[wanted.type], copy=False)
+        return typed.reshape(1) if value.ndim == 0 and len(wanted.shape) == 1 else typed
+
+    def _no_slots(self, name: str) -> np.ndarray:
+        """A past of no tokens for one row."""
+        given = self._inputs[name]
+        _, heads, _, width = given.shape
+        return np.zeros((1, heads, 0, width), _TYPES[given.type])
+
+    def _check(self, path: Path, outputs: Mapping[str, Any]) -> None:
+        """Raise BackendError for a graph in another layout."""
+        if not self._past:
+            raise BackendError(
+                f"{path} has no key/value inputs (past_key_values.0.key, …), so every token would read the whole text "
+                "again; export it with a cache: python -m arbitrag.train.export, or optimum's text-generation-with-past"
+            )
+        missing = {"logits", *self._present} - outputs.keys() | {"input_ids"} - self._inputs.keys()
+        strange = self._inputs.keys() - _FED - set(self._past)
+        odd = [name for name in self._past if not _fixed(self._inputs[name].shape)]
+        odd += [name for name, given in self._inputs.items() if given.type not in _TYPES]
+        if missing or strange or odd:
+            found = f"missing: {_listed(missing)}; unknown inputs: {_listed(strange)}; unknown form: {_listed(odd)}"
+            raise BackendError(f"{path} is not a decoder in the layout of optimum's exports; {found}")
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """Turn running out of memory, as numpy and onnxruntime put it, into OutOfMemory; their other failures are named."""
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemory(str(error)) from error
+    except Exception as error:
+        if "allocate memory" in str(error):
+            raise OutOfMemory(str(error)) from error
+        if type(error).__module__.startswith("onnxruntime"):
+            raise BackendError(f"onnxruntime failed: {str(error).splitlines()[0]}") from error
+        raise
+
+
+def _cores() -> int:
+    """Cores that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _session(path: Path, threads: int) -> Any:
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise BackendError(f"onnxruntime cannot be imported: {error}; type: pip install onnxruntime") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors; they are raised as well
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # noqa: BLE001  (each status of onnxruntime is a class of its own, without a common base)
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is not a model that onnxruntime can open: {reason}") from None
+
+
+def _identity(folder: Path, path: Path, manifest: Manifest | None) -> str:
+    """A hash of all that decides an answer: the network, its weights, the tokenizer and the chat template."""
+    names = [path.name, f"{path.name}_data", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+    files = [path.parent / name for name in names[:2]] + [folder / name for name in names[2:]]
+    known = {} if manifest is None else {folder / name: value for name, value in manifest.files.items()}
+    hashes = [known.get(file) or digest(file) for file in files if file.is_file()]
+    return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
+
+
+def _context(folder: Path, manifest: Manifest | None) -> int | None:
+    """Tokens that the model reads, by the manifest, else by ``config.json``."""
+    if manifest is not None:
+        return manifest.context_tokens
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{path} is not a model configuration: {error}") from None
+    return found if isinstance(found, int) else None
+
+
+def _place(name: str) -> tuple[int, str]:
+    match = _PAST.fullmatch(name)
+    assert match is not None
+    return int(match[1]), match[2]
+
+
+def _fixed(shape: Sequence[Any]) -> bool:
+    return len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
+
+
+def _listed(names: Sequence[str] | set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
