@@ -23,13 +23,17 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Manifest:
-    """``files`` maps paths inside the folder, with forward slashes, to their SHA-256."""
+    """``files`` maps paths inside the folder, with forward slashes, to their SHA-256.
+
+    ``passages`` is how many passages the model reads well at a time, where that is known.
+    """
 
     name: str
     files: dict[str, str]
     parameters: int
     context_tokens: int | None
     precision: str
+    passages: int | None = None
     made: dict[str, Any] = field(default_factory=dict)
     measured: Sequence[Any] = ()
     format: int = FORMAT

@@ -34,10 +34,6 @@ _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 _STATE = re.compile(r"hidden_states\.(\d+)")
 _FED = {"input_ids", "attention_mask", "position_ids", "num_logits_to_keep", "use_cache_branch"}
 _TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-}
 _TYPES |= {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 _FILES = ("model.onnx", "onnx/model.onnx")
 
