@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from arbitrag.trace import Recorder, Result
 from arbitrag.types import Passage, Question, to_plain
 
 R = TypeVar("R", bound=Result)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,20 @@ class Model:
             f"the question takes {tokens:,} tokens and an answer up to {self.limits.answer_tokens}, "
             f"but {self.backend.name} reads {window:,} in all; shorten it or use a longer context"
         )
+
+
+async def gather(*asked: Awaitable[T]) -> list[T]:
+    """The results of calls made side by side, in the order asked.
+
+    Unlike with ``asyncio.gather``, when one fails those beside it are cancelled: no call outlives its question.
+    """
+    tasks = [asyncio.ensure_future(each) for each in asked]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _digest(passages: Sequence[Passage]) -> str:

@@ -10,17 +10,18 @@ Cost: 2 generations, and 6 scorings when the answers differ; 2 steps on the crit
 alike, so that a backend with a prefix store reads the passages once.
 
 Paper: arXiv 2606.08397. Reference: mojixu/TrustMargin@c32b114 src/trustmargin.py. Differences: answers that agree are
-not scored; a source that offers no text loses without scoring (the reference gives it a likelihood of -1e9, with the
-same outcome); an answer that only says it does not know becomes a refusal when it is chosen.
+not scored, and the passages' wording of them is given; a source that offers no text loses without scoring (the
+reference gives it a likelihood of -1e9, with the same outcome); an answer that only says it does not know becomes a
+refusal when it is chosen; the first line of a reply is the answer (the reference also looks for a later "Answer:");
+likelihoods are not rounded; passages are cut at a word, with their fences counted.
 """
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
-from arbitrag.kit import Kit
+from arbitrag.kit import Kit, gather
 from arbitrag.stages.fit import Fit
 from arbitrag.text import agree, clean_answer, declines
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
@@ -72,7 +73,7 @@ class TrustMargin:
         asked = [kit.llm.generate(kit.llm.prompt("direct/answer", question=question))]
         if fit.kept:
             asked.append(kit.llm.generate(kit.llm.prompt("rag/answer", question=question, passages=fit.kept)))
-        texts = [clean_answer(reply.text) for reply in await asyncio.gather(*asked)]
+        texts = [clean_answer(reply.text) for reply in await gather(*asked)]
         read = tuple(passage.id for passage in fit.kept)
         return (
             Candidate(texts[0], Strategy.MEMORY),
@@ -82,7 +83,7 @@ class TrustMargin:
     async def _score(self, question: Question, fit: Fit, d: str, r: str, kit: Kit) -> dict[str, float]:
         """The six mean log-probabilities, by the names that ``Margins.of`` takes."""
         scorer, answers = kit.scorer, (d, r)
-        q, qp, p = await asyncio.gather(
+        q, qp, p = await gather(
             scorer.score(scorer.prompt("direct/answer", question=question), answers),
             scorer.score(scorer.prompt("rag/answer", question=question, passages=fit.kept), answers),
             scorer.score(scorer.prompt("trustmargin/passages_only", passages=fit.kept), answers),
@@ -115,7 +116,13 @@ class TrustMargin:
 
     def _one_sided(self, memory: Candidate, evidence: Candidate, fit: Fit) -> Verdict:
         chosen = evidence if evidence.text else memory
-        if not fit.kept:
+        if not chosen.text:
+            why = (
+                "neither memory nor the passages gave an answer"
+                if fit.kept
+                else "there are no passages, and memory gave no answer"
+            )
+        elif not fit.kept:
             why = "there are no passages, so memory answers"
         elif not evidence.text:
             why = "the passages gave no answer, so memory answers"
