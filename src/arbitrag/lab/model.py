@@ -1,0 +1,84 @@
+"""Open the embedded model, its world's documents, and the questions that ``arbitrag demo`` asks.
+
+All of it is in the folder ``embedded``; the model is replaced by replacing the folder. Its ``manifest.json`` names
+every file with a hash, how the model was made, and what was measured of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from arbitrag.errors import DataError
+from arbitrag.llm.base import LLM
+from arbitrag.llm.manifest import Manifest, read_manifest
+from arbitrag.types import Passage
+
+if TYPE_CHECKING:
+    from arbitrag.retrieve.base import Retriever
+
+FOLDER = Path(__file__).parent / "embedded"
+
+Kind = Literal["memory", "evidence", "poison", "neither"]
+
+
+def open_lab(**options: Any) -> LLM:
+    """The embedded model; ``options`` are those of ``open_onnx``. Raises DataError when its folder is damaged."""
+    from arbitrag.llm.onnx import open_onnx
+
+    return open_onnx(FOLDER, **{"name": "lab", "wording": FOLDER / "prompts", **options})
+
+
+def manifest() -> Manifest:
+    """What the embedded folder holds; raises DataError when it says nothing."""
+    found = read_manifest(FOLDER)
+    if found is None:
+        raise DataError(f"{FOLDER} has no manifest.json; install arbitrag again")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DemoCase:
+    """A question with given passages. ``truth`` is for the viewer: no method sees it.
+
+    ``kind`` says which source is right: memory alone, the evidence alone, memory against a planted passage, or neither.
+    """
+
+    kind: Kind
+    title: str
+    question: str
+    passages: tuple[Passage, ...]
+    truth: str
+    lesson: str
+
+
+def demo_cases() -> tuple[DemoCase, ...]:
+    """The questions of the demonstration, one of each kind; raises DataError for a damaged file."""
+    path = _verified("demo.json")
+    try:
+        cases = json.loads(path.read_text(encoding="utf-8"))
+        found = tuple(
+            DemoCase(**{**case, "passages": tuple(Passage(**passage) for passage in case["passages"])}) for case in cases
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path} is not a list of cases: {error}") from None
+    if strange := {case.kind for case in found} - set(get_args(Kind)):
+        raise DataError(f"{path}: unknown kind {min(strange)!r}")
+    return found
+
+
+def world_documents() -> tuple[Passage, ...]:
+    """Every document of the embedded world, one for each person, city, company, film, book and team with facts."""
+    import gzip
+
+    path = _verified("documents.jsonl.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return tuple(Passage(**json.loads(line)) for line in lines)
+
+
+def _verified(name: str) -> Path:
+    manifest().verify(FOLDER, name)
+    return FOLDER / name
