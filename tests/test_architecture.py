@@ -1,0 +1,133 @@
+"""The shape of the house: what the package shows, what importing it costs, and who may know whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import arbitrag
+from arbitrag.methods import METHODS, load
+
+PACKAGE = Path(arbitrag.__file__).parent
+HEAVY = [
+    "numpy",
+    "openai",
+    "onnxruntime",
+    "pydantic",
+    "rich",
+    "tantivy",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "typer",
+]
+
+
+def test_the_public_names() -> None:
+    assert arbitrag.__all__ == [
+        "ArbitragError",
+        "Kit",
+        "Passage",
+        "Question",
+        "Strategy",
+        "Verdict",
+        "__version__",
+        "answer",
+        "answer_all",
+        "ask",
+        "open_index",
+        "open_kit",
+        "open_llm",
+    ]
+
+
+@pytest.mark.parametrize("name", arbitrag.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(arbitrag, name) is not None
+    assert name in dir(arbitrag)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'aks'"):
+        _ = arbitrag.aks
+
+
+def loaded_by(code: str) -> list[str]:
+    script = f"import sys\n{code}\nprint([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return list(ast.literal_eval(done.stdout))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import arbitrag",
+        "import arbitrag; arbitrag.Kit, arbitrag.Verdict, arbitrag.ask, arbitrag.open_llm, arbitrag.open_index",
+        "from arbitrag.methods import METHODS, load; [load(name) for name in METHODS]",
+        "from arbitrag.testing import ScriptedLLM, FixedRetriever",
+    ],
+)
+def test_importing_loads_nothing_heavy(code: str) -> None:
+    assert loaded_by(code) == []
+
+
+def imports(path: Path) -> set[str]:
+    """The full names of the modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((PACKAGE / folder).rglob("*.py"))
+
+
+def test_every_method_is_in_the_table_and_the_other_way_round() -> None:
+    modules = {f"arbitrag.methods.{path.stem}" for path in files("methods") if path.stem not in ("__init__", "base")}
+    assert {address.partition(":")[0] for address in METHODS.values()} == modules
+    assert {name: load(name).name for name in METHODS} == {name: name for name in METHODS}
+
+
+@pytest.mark.parametrize("folder", ["methods", "stages"])
+def test_gold_answers_are_out_of_reach(folder: str) -> None:
+    reaching = {
+        path.name for path in files(folder) if any(name.startswith("arbitrag.evaluate") for name in imports(path))
+    }
+    assert reaching == set()
+
+
+def test_methods_know_no_backend() -> None:
+    allowed = {"arbitrag.llm", "arbitrag.llm.base"}
+    for path in files("methods"):
+        known = {
+            name
+            for name in imports(path)
+            if name.startswith("arbitrag.llm") and not name.startswith("arbitrag.llm.base.")
+        }
+        assert known <= allowed, path
+
+
+def test_cuda_is_written_where_it_may_be() -> None:
+    allowed = {"llm/hf.py", "llm/torch_runtime.py"}  # the backend hf and its engine
+    naming = {path.relative_to(PACKAGE).as_posix() for path in files("") if "cuda" in path.read_text("utf-8").lower()}
+    assert {name for name in naming - allowed if not name.startswith("train/")} == set()
+
+
+def test_the_package_sets_no_logging_up() -> None:
+    for path in files(""):
+        if path.relative_to(PACKAGE).parts[0] in ("cli", "cli.py"):
+            continue
+        calls = [
+            node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+        ]
+        named = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls}
+        assert "basicConfig" not in named, path
