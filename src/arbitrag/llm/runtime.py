@@ -42,7 +42,8 @@ class Facts:
     ``identity`` names the weights and the arithmetic (a hash or revision, the precision); ``layers`` counts blocks, so
     that hidden states are numbered 0 to ``layers``; ``states`` are those that can be given (empty when none).
     ``token_bytes`` is the size of one token's keys and values over all layers, ``logits_bytes`` of one position's
-    logits. ``evidence`` are lines for ``doctor``: the device, the precision, and why.
+    logits. ``evidence`` are lines for ``doctor``: the device, the precision, and why. ``ragged`` is False for a network
+    that counts slots instead of positions (a sliding window), which cannot have padding between past and new tokens.
     """
 
     identity: str
@@ -53,6 +54,7 @@ class Facts:
     logits_bytes: int
     states: frozenset[int] = frozenset()
     evidence: tuple[str, ...] = ()
+    ragged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Runtime(Protocol):
 
         ``ids`` and ``positions`` are (B, T) int64; ``mask`` is (B, P + T) bool, False at padding (left of the past,
         and again left of the new tokens, where padded positions are 0); ``cache`` None means P = 0; ``keep`` is K, from
-        1 to T. The given cache is used up, unless OutOfMemory is raised: then it is as it was before.
+        1 to T. The given cache is used up, also when this raises OutOfMemory.
         """
         ...
 
@@ -111,7 +113,7 @@ class Runtime(Protocol):
         ...
 
     def join(self, first: Cache, second: Cache) -> Cache:
-        """The rows of both, left-padded with zeros to the wider. Both are used up unless OutOfMemory is raised."""
+        """The rows of both, left-padded with zeros to the wider. Both are used up, unless this raises OutOfMemory."""
         ...
 
     def select(self, cache: Cache, rows: Sequence[int], start: int) -> Cache:

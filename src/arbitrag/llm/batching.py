@@ -1,0 +1,368 @@
+"""Requests of the in-process engine, and how many of them become one forward pass.
+
+Everything here runs in the engine's worker thread. A request is first *read*: its prompt goes through the network, as
+far as the prefix store does not have it, until the logits of its last token are known. Requests that arrive together
+and begin alike are read one after the other, so that the later ones find the beginning stored. What follows depends on
+the kind: an inspection or a distribution is done then, scoring reads the continuations (here), writing steps on
+(``llm/writing.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from arbitrag.errors import ArbitragError, BackendError
+from arbitrag.llm.base import Sampling, Tokens
+from arbitrag.llm.prefix import Match, PrefixStore, common_length
+from arbitrag.llm.runtime import Block, Cache, Facts, Logits, OutOfMemory, Runtime, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+log = logging.getLogger("arbitrag.llm")
+
+WAIT_FOR = 16  # tokens in common with a request of the same batch from which on waiting for it beats reading them twice
+NOT_FINITE = "the model's output is not finite (NaN or infinity); try a wider precision, dtype='float32'"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large one forward pass may get.
+
+    ``rows`` that write at the same time; ``tokens`` newly read in one pass, padding included; ``slots`` of keys and
+    values in one batch, padding included. A single request may exceed the last two, since nothing smaller is left.
+    """
+
+    rows: int = 64
+    tokens: int = 4096
+    slots: int = 262_144
+
+    def halved(self) -> Limits:
+        return Limits(max(1, self.rows // 2), max(1, self.tokens // 2), max(1, self.slots // 2))
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One prompt and what is wanted of it. ``future`` gets the result; a cancelled one frees its place.
+
+    After reading: ``blocks`` hold the keys and values of ``ids``, ``last`` the logits of the last token, and ``states``
+    the hidden states of the layers asked for.
+    """
+
+    ids: list[int]
+    layers: tuple[int, ...] = ()
+    future: Future[Any] = field(default_factory=Future)
+    read: int = 0
+    reused: int = 0
+    blocks: list[Block] = field(default_factory=list)
+    last: Logits | None = None
+    states: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def finish(self, result: Any) -> None:
+        with suppress(InvalidStateError):  # cancelled while its result was computed
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        known = error if isinstance(error, ArbitragError) else BackendError(_in_words(error))
+        with suppress(InvalidStateError):
+            self.future.set_exception(known)
+
+    @property
+    def cancelled(self) -> bool:
+        return self.future.cancelled()
+
+    def tokens(self, written: int = 0) -> Tokens:
+        return Tokens(self.read, self.reused, written)
+
+    def forget(self) -> None:
+        """Let go of keys, values and logits."""
+        self.blocks, self.last = [], None
+
+
+@dataclass(eq=False, slots=True)
+class Inspect(Request):
+    """Result: (states, Tokens), the states by layer, (width,) float32."""
+
+
+@dataclass(eq=False, slots=True)
+class Distribute(Request):
+    """Result: (log-probabilities of all tokens (vocabulary,) float32, Tokens)."""
+
+
+@dataclass(eq=False, slots=True)
+class Score(Request):
+    """Result: (log-probabilities per continuation, Tokens). ``continuations`` are token ids, none empty."""
+
+    continuations: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Write(Request):
+    """Result: (ids, log-probabilities, finish, Tokens) of what was written, without a last token from ``eos_ids``.
+
+    ``ids`` begins with ``prompt`` tokens and grows by what is written, until that is ``limit`` tokens or ``stops`` says
+    that its text is over.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    limit: int = 1
+    eos_ids: frozenset[int] = frozenset()
+    stops: Callable[[list[int]], bool] | None = None
+    random: np.random.Generator | None = None
+    prompt: int = 0
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[int]:
+        return self.ids[self.prompt :]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a forward pass: what stands before, and the tokens to read (at least one)."""
+
+    blocks: Sequence[Block]
+    past: int
+    fresh: Sequence[int]
+
+
+R = TypeVar("R")
+
+
+class Reader:
+    """Reads prompts and continuations through a runtime, in batches, with the prefix store."""
+
+    def __init__(self, runtime: Runtime, store: PrefixStore, limits: Limits) -> None:
+        self.runtime = runtime
+        self.store = store
+        self.limits = limits
+        self._said = False
+
+    def read(self, requests: Sequence[Request]) -> None:
+        """Read the prompts of these requests; one that fails has its error when this returns.
+
+        Inspections go first: what they compute serves a generation of the same prompt, and not the other way round,
+        since their hidden states are not kept.
+        """
+        waiting = sorted(requests, key=lambda request: not request.layers)
+        hoped: dict[Request, int] = {}
+        while waiting:
+            waiting = [request for request in waiting if not request.cancelled]
+            now, waiting = self._in_turn(waiting, hoped)
+            rows = [(request, match) for request, match in now if match.length < len(request.ids)]
+            for request, match in now:
+                request.reused += match.length
+                if match.length == len(request.ids):
+                    request.blocks, request.last = list(match.blocks), match.last
+            try:
+                lengths = [(match.length, len(request.ids) - match.length) for request, match in rows]
+                for batch in packed(lengths, self.limits, self.runtime.facts):
+                    self._attempt([rows[at] for at in batch], self._read_batch, lambda item: item[0])
+            finally:
+                for _, match in now:
+                    self.store.release(match)
+
+    def _in_turn(
+        self, requests: Sequence[Request], hoped: dict[Request, int]
+    ) -> tuple[list[tuple[Request, Match]], list[Request]]:
+        """Those to read now, each with what the store has of it, and those for which another will store something.
+
+        ``hoped`` remembers what the store had when a request began to wait: where that did not grow, because the store
+        has no room, it waits no longer.
+        """
+        now: list[tuple[Request, Match]] = []
+        later: list[Request] = []
+        for request in requests:
+            match = self._match(request)
+            length = match.length
+            in_vain = length <= hoped.get(request, -1)
+            if length < len(request.ids) and not in_vain:
+                fresh = request.ids[length:]
+                same_start = (each for each, other in now if other.node is match.node and other.length == length)
+                if any(common_length(each.ids[length:], fresh) >= min(WAIT_FOR, len(fresh)) for each in same_start):
+                    self.store.release(match)
+                    hoped[request] = length
+                    later.append(request)
+                    continue
+            now.append((request, match))
+        return now, later
+
+    def _match(self, request: Request) -> Match:
+        """What the store has of a prompt; all of it only where the logits of its last token are there and suffice."""
+        match = self.store.match(request.ids)
+        if match.length < len(request.ids) or (match.last is not None and not request.layers):
+            return match
+        self.store.release(match)
+        return self.store.match(request.ids[:-1])
+
+    def _read_batch(self, batch: Sequence[tuple[Request, Match]]) -> None:
+        rows = [Row(match.blocks, match.length, request.ids[match.length :]) for request, match in batch]
+        layers = sorted({layer for request, _ in batch for layer in request.layers})
+        step, width = self.forward(rows, keep=1, layers=layers)
+        blocks = [self.runtime.block(step.cache, at, width - len(row.fresh), width) for at, row in enumerate(rows)]
+        lasts = [self.runtime.row(step.logits, at) for at in range(len(rows))]
+        for at, (request, match) in enumerate(batch):
+            request.blocks, request.last = [*match.blocks, blocks[at]], lasts[at]
+            request.states = {layer: step.states[layer][at] for layer in request.layers}
+            request.read += len(rows[at].fresh)
+            self.store.insert(request.ids, match.length, blocks[at], lasts[at])
+
+    def distribute(self, request: Request) -> None:
+        """Finish a request whose prompt was read and that wants the distribution of the next token."""
+        try:
+            found = self.runtime.distribution(self.runtime.stack([request.last]))[0]
+        except Exception as error:  # noqa: BLE001  (the request carries it)
+            request.fail(error)
+            return
+        request.forget()
+        if (found != found).any():
+            request.fail(BackendError(NOT_FINITE))
+        else:
+            request.finish((found, request.tokens()))
+
+    def score(self, requests: Sequence[Score]) -> None:
+        """Finish requests whose prompts were read: the continuations of all of them, in as few passes as fit."""
+        found: dict[Score, list[list[float]]] = {}
+        for request in requests:
+            try:
+                found[request] = self._first_tokens(request)
+            except Exception as error:  # noqa: BLE001  (the request carries it)
+                request.fail(error)
+        rows = [
+            (request, at)
+            for request in found
+            for at, continuation in enumerate(request.continuations)
+            if len(continuation) > 1
+        ]
+
+        def read(batch: Sequence[tuple[Score, int]]) -> None:
+            texts = [request.continuations[at] for request, at in batch]
+            forward = [
+                Row(request.blocks, len(request.ids), text[:-1])
+                for (request, _), text in zip(batch, texts, strict=True)
+            ]
+            for (request, at), logprobs in zip(batch, self._likelihoods(forward, texts), strict=True):
+                found[request][at] += logprobs
+                request.read += len(logprobs)
+
+        lengths = [(len(request.ids), len(request.continuations[at]) - 1) for request, at in rows]
+        for indices in packed(lengths, self.limits, self.runtime.facts):
+            self._attempt([rows[at] for at in indices], read, lambda item: item[0])
+        for request, logprobs in found.items():
+            request.forget()
+            if any(value != value for row in logprobs for value in row):
+                request.fail(BackendError(NOT_FINITE))
+            else:
+                request.finish((logprobs, request.tokens()))
+
+    def _first_tokens(self, request: Score) -> list[list[float]]:
+        """The log-probability of each continuation's first token, which the prompt's last logits hold."""
+        import numpy
+
+        assert request.last is not None
+        targets = numpy.array([[continuation[0]] for continuation in request.continuations], numpy.int64)
+        logits = self.runtime.stack([request.last] * len(targets))
+        return [[float(value)] for value in self.runtime.logprobs(logits, targets)[:, 0]]
+
+    def _likelihoods(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The log-probabilities of ``text[1:]`` for rows that read ``text[:-1]``."""
+        import numpy
+
+        longest = max(len(row.fresh) for row in rows)
+        step, _ = self.forward(rows, keep=longest)
+        targets = numpy.zeros((len(rows), longest), numpy.int64)
+        for at, text in enumerate(texts):
+            targets[at, longest - len(text) + 1 :] = text[1:]
+        found = self.runtime.logprobs(step.logits, targets)
+        return [found[at, longest - len(row.fresh) :].tolist() for at, row in enumerate(rows)]
+
+    def forward(self, rows: Sequence[Row], *, keep: int, layers: Sequence[int] = ()) -> tuple[Step, int]:
+        """One pass over ragged rows; also the number of slots that its cache has."""
+        import numpy
+
+        past, fresh = max(row.past for row in rows), max(len(row.fresh) for row in rows)
+        ids = numpy.zeros((len(rows), fresh), numpy.int64)
+        positions = numpy.zeros_like(ids)
+        mask = numpy.zeros((len(rows), past + fresh), bool)
+        for at, row in enumerate(rows):
+            count = len(row.fresh)
+            ids[at, fresh - count :] = row.fresh
+            positions[at, fresh - count :] = numpy.arange(row.past, row.past + count)
+            mask[at, past - row.past : past] = True
+            mask[at, past + fresh - count :] = True
+        cache: Cache | None = self.runtime.assemble([row.blocks for row in rows]) if past else None
+        return self.runtime.forward(ids, mask, positions, cache, keep=keep, layers=layers), past + fresh
+
+    def _attempt(
+        self,
+        batch: Sequence[R],
+        work: Callable[[Sequence[R]], None],
+        owner: Callable[[R], Request],
+    ) -> None:
+        """Do the work for a batch; one that fails is halved until the culprits are alone, and they get the error."""
+        batch = [item for item in batch if not owner(item).future.done()]
+        if not batch:
+            return
+        try:
+            work(batch)
+            return
+        except OutOfMemory as error:
+            freed = self.out_of_memory()
+            if freed and len(batch) == 1:
+                self._attempt(batch, work, owner)
+                return
+            reason: Exception = error
+        except Exception as error:  # noqa: BLE001  (the request carries it)
+            reason = error
+        if len(batch) == 1:
+            owner(batch[0]).fail(reason)
+            return
+        for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
+            self._attempt(half, work, owner)
+
+    def out_of_memory(self) -> int:
+        """Make the next batches smaller, give back what is stored, say so the first time; returns the bytes freed."""
+        self.limits = self.limits.halved()
+        before = self.store.bytes
+        self.store.clear()
+        if not self._said:
+            self._said = True
+            log.warning("out of memory: batches are split and stay smaller from here on (the answers are the same)")
+        return before - self.store.bytes
+
+
+def packed(lengths: Sequence[tuple[int, int]], limits: Limits, facts: Facts) -> Iterator[list[int]]:
+    """Indices of rows to read together, given (past, fresh) of each; little of a batch is padding.
+
+    Rows of similar length go together, the longest of a batch at most half again as long as its shortest (short rows
+    may differ more: there a pass costs about the same whatever its length).
+    """
+    order = sorted(range(len(lengths)), key=lambda at: (lengths[at][1], lengths[at][0]))
+    batch: list[int] = []
+    for at in order:
+        fresh = lengths[at][1]
+        longest_past = max(lengths[each][0] for each in [*batch, at])
+        rows = len(batch) + 1
+        if batch and (
+            fresh > lengths[batch[0]][1] * 1.5 + 16
+            or (not facts.ragged and fresh != lengths[batch[0]][1])
+            or rows > limits.rows
+            or rows * fresh > limits.tokens
+            or rows * (longest_past + fresh) > limits.slots
+        ):
+            yield batch
+            batch = []
+        batch.append(at)
+    if batch:
+        yield batch
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OutOfMemory):
+        return "the model ran out of memory on this request alone; shorten it or use a smaller precision"
+    return f"the model failed on this request: {type(error).__name__}: {error}"

@@ -1,0 +1,234 @@
+"""The in-process model: the ``LLM`` contract over a runtime (the network) and a codec (text to tokens and back).
+
+Concurrent requests are joined into batches and share what begins alike; each keeps its own settings, stop rule, result
+and error. Forward passes run in one worker thread, so the event loop stays free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from arbitrag.errors import BackendError, ContextError, UsageError
+from arbitrag.llm.base import (
+    Distributions,
+    Generation,
+    Inspection,
+    Likelihood,
+    Offer,
+    Price,
+    Prompt,
+    Sampling,
+    Scores,
+    Tokens,
+)
+from arbitrag.llm.batching import Distribute, Inspect, Limits, Request, Score, Write
+from arbitrag.llm.prefix import PrefixStore
+from arbitrag.llm.runtime import Runtime
+from arbitrag.llm.worker import Worker
+from arbitrag.types import Need
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PREFIX_BYTES = 1 << 30
+
+
+class Codec(Protocol):
+    """What the engine needs of ``llm.tokenizer.TextCodec``."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+class Engine:
+    """One model in this process.
+
+    ``prefix_bytes`` bounds the prefix store (0 keeps nothing). ``deterministic`` serves one request at a time, in the
+    order of arrival, and keeps nothing between them, so that a result depends on its request alone and is equal to the
+    last bit from run to run; the continuations of one request are still read together.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        codec: Codec,
+        *,
+        name: str,
+        deterministic: bool = False,
+        prefix_bytes: int = PREFIX_BYTES,
+        limits: Limits = Limits(),
+        price: Price | None = None,
+        wording: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.price = price
+        self.wording = wording
+        self.facts = runtime.facts
+        self.identity = f"{self.facts.identity} {codec.identity}"
+        self._codec = codec
+        self._store = PrefixStore(
+            0 if deterministic else prefix_bytes,
+            token_bytes=self.facts.token_bytes,
+            logits_bytes=self.facts.logits_bytes,
+            cut=runtime.cut,
+        )
+        self._deterministic = deterministic
+        self._worker = Worker(runtime, self._store, limits, alone=deterministic)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes in the prefix store; never more than its bound."""
+        return self._store.bytes
+
+    async def offer(self) -> Offer:
+        """Everything but retrieval; hidden states where the network gives them."""
+        needs = Need.GENERATE | Need.SCORE | Need.NEXT_TOKEN
+        if self.facts.states:
+            needs |= Need.INSPECT
+        mode = (
+            "deterministic: one request at a time, nothing shared between them"
+            if self._deterministic
+            else f"prefix store of {self._store.bound / 2**20:,.0f} MiB"
+        )
+        return Offer(needs, self.facts.context_tokens, (*self.facts.evidence, mode), self._codec.identity)
+
+    def count_tokens(self, text: Prompt | str) -> int:
+        return len(self._codec.encode(text) if isinstance(text, str) else self._codec.encode_prompt(text))
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        """Write an answer. It ends as "length" where the context ends, too.
+
+        Raises UsageError for impossible settings, ContextError when the prompt alone exceeds the context.
+        """
+        _check(sampling)
+        ids = self._prompt_ids(prompt)
+        window = self.facts.context_tokens
+        room = sampling.max_tokens if window is None else window - len(ids) + 1  # the last token is not read
+        request = Write(
+            ids,
+            sampling=sampling,
+            limit=min(sampling.max_tokens, room),
+            eos_ids=self._codec.eos_ids,
+            stops=self._stop_rule(sampling.stop),
+            random=_random(sampling),
+            prompt=len(ids),
+        )
+        written, logprobs, finish, tokens = await self._ask(request)
+        text = self._codec.decode(written)
+        if (end := _first_stop(text, sampling.stop)) is not None:
+            text = text[:end]
+            logprobs = logprobs[: self._tokens_of(written, end)]
+        return Generation(text, finish, tuple(logprobs) if sampling.logprobs else None, tokens)
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """Likelihoods of ``prompt.lead + continuation``; the prompt is read once for all of them.
+
+        ``tokens.read`` counts what was computed: a continuation's last token only has to be predicted.
+        Raises UsageError for an empty continuation, ContextError when a continuation does not fit after the prompt.
+        """
+        ids = self._prompt_ids(prompt)
+        texts = [self._codec.encode(prompt.lead + text) for text in continuations]
+        for text, given in zip(texts, continuations, strict=True):
+            if not given or not text:
+                raise UsageError(f"cannot score {given!r}: an empty continuation has no likelihood")
+            self._check_ids(text, f"the prompt ({len(ids):,} tokens) and a continuation ({len(text):,})", len(ids))
+        if not texts:
+            return Scores(())
+        logprobs, tokens = await self._ask(Score(ids, continuations=texts))
+        found = zip(continuations, logprobs, strict=True)
+        return Scores(tuple(Likelihood(text, tuple(each)) for text, each in found), tokens)
+
+    async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
+        """Hidden states of the last prompt token; raises UsageError for a layer that the model does not have."""
+        if not self.facts.states:
+            raise BackendError(f"{self.name} was exported without hidden states")
+        if strange := sorted(set(layers) - self.facts.states):
+            raise UsageError(f"{self.name} has no layer {strange[0]}; its layers are 0 to {self.facts.layers}")
+        states, tokens = await self._ask(Inspect(self._prompt_ids(prompt), tuple(layers)))
+        return Inspection({layer: states[layer] for layer in layers}, tokens)
+
+    async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
+        """The distribution after each prompt; they are read together."""
+        import numpy
+
+        requests: list[Request] = [Distribute(self._prompt_ids(prompt)) for prompt in prompts]
+        if not requests:
+            return Distributions(numpy.zeros((0, self.facts.vocabulary), numpy.float32))
+        found = await self._ask_all(requests)
+        tokens = [each[1] for each in found]
+        spent = Tokens(sum(each.read for each in tokens), sum(each.reused for each in tokens))
+        return Distributions(numpy.stack([each[0] for each in found]), spent)
+
+    async def aclose(self) -> None:
+        """Fail what is still waiting, end the worker thread and drop what is stored."""
+        await self._worker.aclose()
+        self._store.clear()
+
+    async def _ask(self, request: Request) -> Any:
+        return (await self._ask_all([request]))[0]
+
+    async def _ask_all(self, requests: list[Request]) -> list[Any]:
+        """The results; when the caller is cancelled, the requests are."""
+        self._worker.submit(requests)
+        return await asyncio.gather(*(asyncio.wrap_future(request.future) for request in requests))
+
+    def _prompt_ids(self, prompt: Prompt) -> list[int]:
+        ids = self._codec.encode_prompt(prompt)
+        if not ids:
+            raise UsageError("the prompt is empty")
+        self._check_ids(ids, f"the prompt ({len(ids):,} tokens)", 0)
+        return ids
+
+    def _check_ids(self, ids: Sequence[int], what: str, before: int) -> None:
+        window, vocabulary = self.facts.context_tokens, self.facts.vocabulary
+        if window is not None and before + len(ids) > window:
+            raise ContextError(f"{what} exceeds what {self.name} reads: {window:,} tokens in all; shorten it")
+        if not 0 <= min(ids) <= max(ids) < vocabulary:
+            strange = next(id for id in ids if not 0 <= id < vocabulary)
+            raise BackendError(
+                f"the tokenizer of {self.name} gives token {strange}, but the model knows 0 to {vocabulary - 1}: "
+                "they do not belong together"
+            )
+
+    def _stop_rule(self, stop: tuple[str, ...]) -> Callable[[list[int]], bool] | None:
+        if not stop:
+            return None
+        return lambda ids: _first_stop(self._codec.decode(ids), stop) is not None
+
+    def _tokens_of(self, ids: Sequence[int], characters: int) -> int:
+        """How many of the ids it takes to write that many characters."""
+        return next(n for n in range(len(ids) + 1) if len(self._codec.decode(ids[:n])) >= characters)
+
+
+def _first_stop(text: str, stop: tuple[str, ...]) -> int | None:
+    return min((at for at in map(text.find, stop) if at >= 0), default=None)
+
+
+def _check(sampling: Sampling) -> None:
+    if sampling.max_tokens < 1:
+        raise UsageError(f"max_tokens is {sampling.max_tokens}; an answer needs at least 1")
+    if not 0 <= sampling.temperature < float("inf"):
+        raise UsageError(f"temperature is {sampling.temperature}; expected 0 or more")
+    if not 0 < sampling.top_p <= 1:
+        raise UsageError(f"top_p is {sampling.top_p}; expected more than 0 and at most 1")
+    if "" in sampling.stop:
+        raise UsageError("a stop text is empty")
+
+
+def _random(sampling: Sampling) -> np.random.Generator | None:
+    """Each request draws from its own generator, so that a seed means the same in any batch; None when greedy."""
+    import numpy
+
+    return None if sampling.temperature == 0 else numpy.random.default_rng(sampling.seed)

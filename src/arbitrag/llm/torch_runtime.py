@@ -1,0 +1,321 @@
+"""A runtime over torch: any causal language model of transformers that keeps plain keys and values.
+
+A cache is transformers' own, with layers that grow in place. A block is a pair of tensors, keys and values, each
+(layers, heads, tokens, width).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import cache_utils
+
+from arbitrag.errors import BackendError
+from arbitrag.llm.runtime import Choice, Facts, OutOfMemory, Step
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+Block = tuple[torch.Tensor, torch.Tensor]
+
+SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th step instead of every step
+_PLAIN = {"full_attention", "sliding_attention"}
+_EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+class GrowingLayer(cache_utils.DynamicLayer):  # type: ignore[no-untyped-call]  (its base registers subclasses)
+    """Keys and values of one layer, (rows, heads, slots, width), in buffers with room for more slots."""
+
+    is_initialized: bool
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def hold(self, keys: torch.Tensor, values: torch.Tensor, slots: int) -> None:
+        """Take buffers of which the first ``slots`` slots are filled."""
+        self.dtype, self.device = keys.dtype, keys.device
+        self._buffers = keys, values
+        self.keys, self.values = keys[:, :, :slots], values[:, :, :slots]
+        self.is_initialized = True
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.hold(key_states, value_states, key_states.shape[2])
+            return self.keys, self.values
+        before, after = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+        if after > self._buffers[0].shape[2]:
+            grown = [_with_slots(filled, after + SPARE) for filled in (self.keys, self.values)]
+            self.hold(grown[0], grown[1], before)
+        for buffer, fresh in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, before:after] = fresh
+        self.hold(*self._buffers, after)
+        return self.keys, self.values
+
+
+class Cache(cache_utils.Cache):
+    """A cache of growing layers; without ``layers`` an empty one."""
+
+    layers: Any  # list[GrowingLayer], which the base class does not know
+
+    def __init__(self, layers: Sequence[GrowingLayer] = ()) -> None:
+        if layers:
+            super().__init__(layers=list(layers))
+        else:
+            super().__init__(layer_class_to_replicate=GrowingLayer)
+
+
+def _with_slots(filled: torch.Tensor, slots: int) -> torch.Tensor:
+    rows, heads, used, width = filled.shape
+    buffer = filled.new_empty((rows, heads, slots, width))
+    buffer[:, :, :used] = filled
+    return buffer
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """What the body computes needs no gradients; failing to allocate becomes OutOfMemory."""
+    try:
+        with torch.inference_mode():
+            yield
+    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises it bare
+        if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _EXHAUSTED):
+            exhausted = True
+        else:
+            raise
+    except MemoryError:
+        exhausted = True
+    else:
+        exhausted = False
+    if exhausted:  # outside the handler, whose traceback holds on to what had been allocated
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        raise OutOfMemory
+
+
+class TorchRuntime:
+    """``model`` on its device, in its precision. Raises BackendError for one whose cache cannot be cut and joined."""
+
+    def __init__(self, model: PreTrainedModel, *, identity: str, evidence: Sequence[str] = ()) -> None:
+        self._model = model.eval()  # type: ignore[no-untyped-call]
+        self._device = model.device
+        takes = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in takes
+        self._takes_keep = "logits_to_keep" in takes
+        config = model.config.get_text_config(decoder=True)
+        kinds = set(getattr(config, "layer_types", None) or ())
+        if kinds - _PLAIN or getattr(config, "is_encoder_decoder", False):
+            found = ", ".join(sorted(kinds - _PLAIN)) or "an encoder"
+            raise BackendError(
+                f"{type(model).__name__} keeps more than keys and values (it has {found}); this engine cannot run it"
+            )
+        context = getattr(config, "max_position_embeddings", None)
+        window = getattr(config, "sliding_window", None)
+        block, logits = self._try_out()
+        self.facts = Facts(
+            identity=identity,
+            layers=config.num_hidden_layers,
+            vocabulary=len(logits),
+            context_tokens=context,
+            token_bytes=sum(part.element_size() * part.numel() for part in block),
+            logits_bytes=logits.element_size() * len(logits),
+            states=frozenset(range(config.num_hidden_layers + 1)),
+            evidence=tuple(evidence),
+            ragged=not window or (context is not None and window >= context),
+        )
+
+    def _try_out(self) -> tuple[Block, torch.Tensor]:
+        """Check that a ragged batch over cut and joined caches gives what the plain model gives for the same text.
+
+        Returns the keys and values of one token, and the logits of one position.
+        """
+        ids = np.arange(1, 5)[None]
+        try:
+            with torch.inference_mode():
+                plain = self._model(input_ids=torch.from_numpy(ids).to(self._device)).logits[0, -1]
+            whole = self.forward(ids, np.ones((1, 4), bool), np.arange(4)[None], None, keep=1)
+            two, one = self.block(whole.cache, 0, 0, 2), self.block(whole.cache, 0, 2, 3)
+            shorter, longer = self.assemble([[two]]), self.assemble([[two, one]])
+            assert shorter is not None
+            assert longer is not None
+            mask = np.array([[False, True, True, True, True], [True, True, True, False, True]])
+            fresh, positions = np.array([[3, 4], [0, 4]]), np.array([[2, 3], [0, 3]])
+            found = self.forward(fresh, mask, positions, self.join(shorter, longer), keep=1).logits[:, -1]
+        except Exception as error:
+            raise BackendError(
+                f"{type(self._model).__name__} has no key/value cache that this engine can use: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        spread = (plain.max() - plain.min()).float()
+        exact = 1e-3 if plain.dtype == torch.float32 else 0.1
+        if spread.isfinite() and (found - plain).abs().max().float() > exact * spread + 1e-4:
+            raise BackendError(
+                f"{type(self._model).__name__} answers differently from its own cache; this engine cannot run it"
+            )
+        return one, plain
+
+    def forward(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
+        cache: Cache | None,
+        *,
+        keep: int,
+        layers: Sequence[int] = (),
+    ) -> Step:
+        extra: dict[str, Any] = {}
+        with _memory():
+            if self._takes_positions:
+                extra["position_ids"] = torch.from_numpy(positions).to(self._device)
+            if self._takes_keep:
+                extra["logits_to_keep"] = keep
+            found = self._model(
+                input_ids=torch.from_numpy(ids).to(self._device),
+                attention_mask=None if mask.all() else torch.from_numpy(mask).to(self._device),
+                past_key_values=Cache() if cache is None else cache,
+                use_cache=True,
+                output_hidden_states=bool(layers),
+                **extra,
+            )
+            states = {layer: found.hidden_states[layer][:, -1].float().cpu().numpy() for layer in layers}
+            return Step(found.past_key_values, found.logits[:, -keep:], states)
+
+    def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:
+        lengths = [sum(keys.shape[2] for keys, _ in blocks) for blocks in rows]
+        slots = max(lengths)
+        if not slots:
+            return None
+        sample = next(blocks[0] for blocks in rows if blocks)
+        with _memory():
+            sides = [self._assembled(rows, lengths, side, sample[side]) for side in range(2)]
+            return _cache(sides[0], sides[1], slots)
+
+    def _assembled(
+        self, rows: Sequence[Sequence[Block]], lengths: Sequence[int], side: int, sample: torch.Tensor
+    ) -> torch.Tensor:
+        """One buffer (layers, rows, heads, slots + SPARE, width) for the keys or the values of all layers."""
+        layers, heads, _, width = sample.shape
+        slots = max(lengths)
+        buffer = sample.new_empty((layers, len(rows), heads, slots + SPARE, width))
+        for row, (blocks, length) in enumerate(zip(rows, lengths, strict=True)):
+            at = slots - length
+            buffer[:, row, :, :at] = 0
+            for block in blocks:
+                after = at + block[side].shape[2]
+                buffer[:, row, :, at:after] = block[side]
+                at = after
+        return buffer
+
+    def join(self, first: Cache, second: Cache) -> Cache:
+        with _memory():
+            joined = Cache([GrowingLayer() for _ in first.layers])
+            slots = max(cache.layers[0].keys.shape[2] for cache in (first, second))
+            for into, one, two in zip(joined.layers, first.layers, second.layers, strict=True):
+                into.hold(*(_stacked(pair, slots) for pair in ((one.keys, two.keys), (one.values, two.values))), slots)
+            return joined
+
+    def select(self, cache: Cache, rows: Sequence[int], start: int) -> Cache:
+        with _memory():
+            index = torch.tensor(rows, device=self._device)
+            for layer in cache.layers:
+                slots = layer.keys.shape[2] - start
+                kept = [
+                    _with_slots(side[:, :, start:].index_select(0, index), slots + SPARE)
+                    for side in (layer.keys, layer.values)
+                ]
+                layer.hold(kept[0], kept[1], slots)
+            return cache
+
+    def block(self, cache: Cache, row: int, start: int, stop: int) -> Block:
+        with _memory():
+            return (
+                torch.stack([layer.keys[row, :, start:stop] for layer in cache.layers]),
+                torch.stack([layer.values[row, :, start:stop] for layer in cache.layers]),
+            )
+
+    def cut(self, block: Block, start: int, stop: int) -> Block:
+        with _memory():
+            return block[0][:, :, start:stop].clone(), block[1][:, :, start:stop].clone()
+
+    def row(self, logits: torch.Tensor, row: int) -> torch.Tensor:
+        with _memory():
+            return logits[row, -1].clone()
+
+    def stack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        with _memory():
+            return torch.stack(list(rows))[:, None]
+
+    def choose(self, logits: torch.Tensor, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
+        with _memory():
+            last = logits[:, -1].float()
+            ids = last.argmax(-1)
+            drawing = np.flatnonzero(temperatures)
+            if len(drawing):
+                rows = torch.from_numpy(drawing).to(self._device)
+                settings = (self._column(values[drawing]) for values in (temperatures, top_ps, draws))
+                ids[rows] = _drawn(last[rows], *settings)
+            logprobs = _logprobs(last, ids)
+            return Choice(ids.cpu().numpy(), logprobs.cpu().numpy())
+
+    def _column(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(values.astype(np.float32))[:, None].to(self._device)
+
+    def logprobs(self, logits: torch.Tensor, targets: np.ndarray) -> np.ndarray:
+        with _memory():
+            wanted = torch.from_numpy(targets).to(self._device)
+            rows = [_logprobs(row.float(), ids) for row, ids in zip(logits, wanted, strict=True)]
+            found: np.ndarray = torch.stack(rows).cpu().numpy()
+            return found
+
+    def distribution(self, logits: torch.Tensor) -> np.ndarray:
+        with _memory():
+            found: np.ndarray = logits[:, -1].float().log_softmax(-1).cpu().numpy()
+            return found
+
+
+def _cache(keys: torch.Tensor, values: torch.Tensor, slots: int) -> Cache:
+    """A cache over buffers (layers, rows, heads, slots and more, width)."""
+    layers = [GrowingLayer() for _ in keys]
+    for layer, key, value in zip(layers, keys, values, strict=True):
+        layer.hold(key, value, slots)
+    return Cache(layers)
+
+
+def _stacked(sides: Sequence[torch.Tensor], slots: int) -> torch.Tensor:
+    """The rows of all, (rows, heads, slots + SPARE, width), each padded with zeros on the left of its slots."""
+    rows, (_, heads, _, width) = sum(len(side) for side in sides), sides[0].shape
+    buffer = sides[0].new_empty((rows, heads, slots + SPARE, width))
+    at = 0
+    for side in sides:
+        into = buffer[at : at + len(side)]
+        into[:, :, : slots - side.shape[2]] = 0
+        into[:, :, slots - side.shape[2] : slots] = side
+        at += len(side)
+    return buffer
+
+
+def _logprobs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """log softmax of (n, vocabulary) at ids (n,); NaN where a row is not finite."""
+    norm = logits.logsumexp(-1)
+    found = logits.gather(-1, ids[:, None])[:, 0] - norm
+    return torch.where(norm.isfinite(), found, torch.nan)
+
+
+def _drawn(logits: torch.Tensor, temperatures: torch.Tensor, top_ps: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+    """A token per row (n, vocabulary), by the rule of ``Runtime.choose``; the settings are (n, 1)."""
+    scaled = (logits - logits.amax(-1, keepdim=True)) / temperatures
+    probabilities, order = scaled.softmax(-1).sort(stable=True, dim=-1, descending=True)
+    reached = probabilities.cumsum(-1)
+    kept = (reached - probabilities < top_ps).sum(-1, keepdim=True).clamp(min=1)
+    mass = reached.gather(-1, kept - 1)
+    place = torch.minimum((reached <= draws * mass).sum(-1, keepdim=True), kept - 1)
+    return order.gather(-1, place)[:, 0]
