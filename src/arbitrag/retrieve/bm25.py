@@ -1,0 +1,258 @@
+"""BM25 over passages, on disk or in memory, by tantivy.
+
+A passage's score is the sum over the words of the query, as often as each stands there, of
+
+    idf * (k1 + 1) * tf / (tf + k1 * (1 - b + b * length / mean length)),   idf = ln(1 + (N - n + 0.5) / (n + 0.5))
+
+with k1 = 1.2 and b = 0.75; tf, n and the length count words of title and text together. tantivy keeps a length in
+one byte: exact up to 39 words, then rounded down, by at most an eighth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arbitrag.errors import IndexFileError, UsageError
+from arbitrag.retrieve import analysis
+from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest
+from arbitrag.text import printable
+from arbitrag.types import Passage
+
+if TYPE_CHECKING:
+    import tantivy
+
+_QUERY_CHARACTERS = 20_000  # of a longer query only the beginning is searched for
+_MOST_TIED = 4096  # passages with the score of the last place that are put in order
+_SMALLEST_HEAP = 15_000_000
+
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+class Bm25Index:
+    """A retriever; open one with ``Bm25Index.open`` or ``Bm25Index.in_memory``.
+
+    Passages with equal scores come in the order of their files and of their place in it. An update by another
+    process is seen at the next call.
+    """
+
+    def __init__(self, view: _View, name: str, language: str, folder: Path | None = None) -> None:
+        self.name = name
+        self.identity = view.identity
+        self._view = view
+        self._analyzer = analysis.analyzer(language)
+        self._folder = folder
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: str | Path) -> Bm25Index:
+        """The index in the folder ``path``.
+
+        Raises IndexFileError when it is missing, damaged, of another version, or not an index.
+        """
+        folder = Path(path)
+        view, manifest = _open_view(folder)
+        return cls(view, f"bm25:{printable(str(folder))}", manifest.language, folder)
+
+    @classmethod
+    def in_memory(cls, passages: Iterable[Passage], *, language: str = "english", name: str = "") -> Bm25Index:
+        """An index of these passages that is gone with the process. Equal scores keep the order of ``passages``."""
+        index = new_index(None, language)
+        writer = index.writer(_SMALLEST_HEAP, 1)
+        summary = hashlib.sha256(language.encode())
+        for place, passage in enumerate(passages):
+            document = to_document(passage, 0, ("", place), index.schema)
+            summary.update(_payload(passage, ("", place)))
+            writer.add_document(document)
+        writer.commit()
+        writer.wait_merging_threads()
+        index.reload()
+        view = _View(index, index.searcher(), f"bm25:{summary.hexdigest()[:16]}")
+        return cls(view, name or f"bm25 over {view.searcher.num_docs:,} passages", language)
+
+    def __len__(self) -> int:
+        """The number of passages."""
+        return self._current().searcher.num_docs
+
+    async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
+        """The ``k`` passages with the highest scores, best first; fewer when fewer share a word with the query.
+
+        The query is plain text, nothing in it is syntax. ``where`` keeps only passages whose metadata has each of
+        these values; scores do not depend on it. Raises IndexFileError when the index is damaged.
+        """
+        if k < 1:
+            raise UsageError(f"k is {k}; ask for at least one passage")
+        return await asyncio.to_thread(self._search, query, k, where or {})
+
+    async def aclose(self) -> None:
+        """Nothing to do: the files are mapped, and let go with the object."""
+
+    def _search(self, query: str, k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
+        view = self._current()
+        words = self._analyzer.analyze(analysis.searchable(query[:_QUERY_CHARACTERS]))
+        if not words or not view.searcher.num_docs:
+            return ()
+        with engine_errors(self._folder):
+            return view.best(words, k, where)
+
+    def _current(self) -> _View:
+        """The view, opened anew when the files are not those that it was opened on."""
+        if self._folder is None:
+            return self._view
+        with self._lock:
+            stamp = _stamp(self._folder)
+            if stamp and stamp != self._view.stamp:
+                self._view, _ = _open_view(self._folder)
+                self.identity = self._view.identity
+            return self._view
+
+
+@dataclass(frozen=True)
+class _View:
+    """An index as it was at one commit. ``stamp`` tells whether the files are still the same."""
+
+    index: tantivy.Index
+    searcher: tantivy.Searcher
+    identity: str
+    stamp: Stamp = ()
+
+    def best(self, words: Sequence[str], k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
+        query = _query(self.index.schema, words, where)
+        found = []
+        for score, address in self._hits(query, k):
+            payload = json.loads(self.searcher.doc(address).get_first("passage") or b"")
+            found.append((-score, payload.pop("order"), payload))
+        found.sort(key=lambda each: each[:2])
+        return tuple(Passage(score=-score, **payload) for score, _, payload in found[:k])
+
+    def _hits(self, query: tantivy.Query, k: int) -> list[tuple[float, tantivy.DocAddress]]:
+        """The best ``k`` and whatever ties with the last of them; scores in six digits.
+
+        Floats are added in an order that depends on how the index is laid out, so the seventh digit is chance, and
+        so would be the choice among equals.
+        """
+        limit, everything = k + 1, self.searcher.num_docs
+        while True:
+            hits = self.searcher.search(query, min(limit, everything), count=False).hits
+            rounded = [(float(f"{score:.6g}"), address) for score, address in hits]
+            last = rounded[min(k, len(rounded)) - 1][0] if rounded else 0.0
+            if len(hits) < limit or rounded[-1][0] < last or limit >= k + _MOST_TIED:
+                return [hit for hit in rounded if hit[0] >= last]
+            limit = min(limit * 4, k + _MOST_TIED)
+
+
+def new_index(folder: Path | None, language: str) -> tantivy.Index:
+    """tantivy's index in a folder, made when it is not there; in memory without one."""
+    import tantivy
+
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("body", stored=False, tokenizer_name=analysis.NAME, index_option="freq")
+    builder.add_text_field("tags", stored=False, tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("file", indexed=True)
+    builder.add_bytes_field("passage", stored=True)
+    index = tantivy.Index(builder.build(), None if folder is None else str(folder))
+    index.register_tokenizer(analysis.NAME, analysis.analyzer(language))
+    return index
+
+
+def to_document(passage: Passage, file: int, order: tuple[str, int], schema: tantivy.Schema) -> tantivy.Document:
+    """A passage as tantivy stores it. ``file`` is the number of the file's version; ``order`` decides among ties."""
+    import tantivy
+
+    values = {
+        "body": analysis.searchable(f"{passage.title}\n{passage.text}"),
+        "file": file,
+        "passage": _payload(passage, order),
+        "tags": [_tag(key, value) for key, value in passage.metadata.items()],
+    }
+    return tantivy.Document.from_dict(values, schema)
+
+
+@contextmanager
+def engine_errors(folder: Path | None) -> Iterator[None]:
+    """Errors and panics of tantivy as IndexFileError: it reads files that anybody can have changed."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise _damaged(folder, error) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # Rust's; it is no Exception and cannot be imported
+            raise
+        raise _damaged(folder, error) from error
+
+
+def _payload(passage: Passage, order: tuple[str, int]) -> bytes:
+    values: dict[str, Any] = {"order": order, "text": passage.text}
+    for key in ("id", "title", "source", "line", "offset", "date"):
+        value = getattr(passage, key)
+        if value or value == 0:
+            values[key] = value
+    if passage.metadata:
+        values["metadata"] = dict(passage.metadata)
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _query(schema: tantivy.Schema, words: Sequence[str], where: Mapping[str, str]) -> tantivy.Query:
+    from tantivy import Occur, Query
+
+    wanted = Query.boolean_query([(Occur.Should, Query.term_query(schema, "body", word, "freq")) for word in words])
+    if not where:
+        return wanted
+    tags = [Query.term_query(schema, "tags", _tag(key, value), "basic") for key, value in where.items()]
+    return Query.boolean_query(
+        [(Occur.Must, wanted), *((Occur.Must, Query.const_score_query(tag, 0.0)) for tag in tags)]
+    )
+
+
+def _tag(key: str, value: str) -> str:
+    """A metadata entry as one word of the same length for any value."""
+    return hashlib.blake2b(f"{key}\0{value}".encode("utf-8", "replace"), digest_size=12).hexdigest()
+
+
+def _open_view(folder: Path) -> tuple[_View, Manifest]:
+    import tantivy
+
+    stamp = _stamp(folder)  # before anything is read: what changes from here on is seen next time
+    manifest = read_manifest(folder)
+    words = folder / WORDS
+    try:
+        commit = commit_number(words)
+    except FileNotFoundError:
+        raise corrupt(folder, f"it has no {WORDS}/meta.json") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise corrupt(folder, f"{WORDS}/meta.json is not what it should be") from error
+    with engine_errors(folder):
+        index = tantivy.Index.open(str(words))
+        index.config_reader("manual")
+        index.register_tokenizer(analysis.NAME, analysis.analyzer(manifest.language))
+        index.reload()
+        searcher = index.searcher()
+    summary = hashlib.sha256(f"{manifest.passage_tokens} {manifest.language} {manifest.digest}".encode())
+    unfinished = "" if commit == manifest.commit else f"+{commit}"
+    return _View(index, searcher, f"bm25:{summary.hexdigest()[:16]}{unfinished}", stamp), manifest
+
+
+def commit_number(words: Path) -> int:
+    """The number of the last commit of the tantivy index in a folder; it rises with each."""
+    return int(json.loads((words / "meta.json").read_bytes())["opstamp"])
+
+
+def _stamp(folder: Path) -> Stamp:
+    """What changes with every update; empty when the index is gone, whose open files can still be searched."""
+    try:
+        stats = [path.stat() for path in (folder / FILE, folder / WORDS / "meta.json")]
+    except FileNotFoundError:
+        return ()
+    return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
+
+
+def _damaged(folder: Path | None, error: BaseException) -> IndexFileError:
+    first = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return IndexFileError(f"tantivy failed in memory: {first}") if folder is None else corrupt(folder, first)

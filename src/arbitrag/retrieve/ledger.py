@@ -1,0 +1,212 @@
+"""Which version of which file is in an index: a table beside it, written so that a crash leaves nothing in doubt.
+
+Every version of a file has a number, and each of its passages carries that number. A batch is recorded in three
+steps: the new versions are noted as pending; the passages are committed, which is atomic; the pending versions
+replace the old ones. After a crash, pending versions whose passages are in the index were committed and are kept,
+the others are forgotten.
+
+Holding the ledger open is also the lock: one process may change an index at a time, and the system releases the lock
+with the process, however it ends. Searching does not read the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from arbitrag.errors import IndexFileError
+from arbitrag.retrieve.ingest import Found
+from arbitrag.retrieve.manifest import LEDGER, corrupt
+from arbitrag.text import printable
+
+_OWNER = "writer.pid"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS files (
+    number INTEGER PRIMARY KEY, source TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    digest BLOB NOT NULL, passages INTEGER NOT NULL, reason TEXT NOT NULL, pending INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_source ON files (source);
+CREATE TEMP TABLE seen (source TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime_ns INTEGER) WITHOUT ROWID;
+"""
+# Tables of their own, so that they can be walked through while the files change.
+_PLAN = """
+CREATE TEMP TABLE todo AS
+    SELECT seen.path, seen.source, seen.size, seen.mtime_ns, files.number, files.digest, files.passages
+    FROM seen LEFT JOIN files USING (source)
+    WHERE files.size IS NOT seen.size OR files.mtime_ns IS NOT seen.mtime_ns ORDER BY seen.source;
+CREATE TEMP TABLE lost AS
+    SELECT number, source, passages FROM files WHERE source NOT IN (SELECT source FROM seen) ORDER BY source;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A file as it was when it was read. ``passages`` is 0 when it is of no use, and ``reason`` says why."""
+
+    number: int
+    source: str
+    size: int
+    mtime_ns: int
+    digest: bytes
+    passages: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A version that is in the index."""
+
+    number: int
+    source: str
+    passages: int
+    digest: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A file that is new or looks changed by size or time, and its version in the index if it has one."""
+
+    found: Found
+    old: Known | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Counts of files: ``seen`` now, ``recorded`` before, ``lost`` since; ``todo`` are to be read, ``size`` bytes."""
+
+    seen: int
+    recorded: int
+    lost: int
+    size: int
+    todo: int
+
+
+class Ledger:
+    """The table of one index, open for writing. Use ``open_ledger``."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        (highest,) = database.execute("SELECT coalesce(max(number), 0) FROM files").fetchone()
+        self._number: int = highest
+
+    def next_number(self) -> int:
+        """A number that no version in the index has."""
+        self._number += 1
+        return self._number
+
+    def recover(self, is_indexed: Callable[[int], bool]) -> None:
+        """Settle what a crash left pending. ``is_indexed`` tells whether passages with a number are in the index."""
+        row = self._database.execute("SELECT number FROM files WHERE pending AND passages > 0 LIMIT 1").fetchone()
+        if row is not None and is_indexed(row[0]):
+            self.settle(())
+        else:
+            with self._database:
+                self._database.execute("DELETE FROM files WHERE pending")
+
+    def plan(self, found: Iterable[Found]) -> Plan:
+        """Compare the files that exist now with the recorded ones."""
+        rows = ((each.source, os.fsencode(each.path), each.size, each.mtime_ns) for each in found)
+        with self._database as database:
+            database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?)", rows)
+        self._database.executescript(_PLAN)
+        row = self._database.execute(
+            "SELECT (SELECT count(*) FROM seen), (SELECT count(*) FROM files), (SELECT count(*) FROM lost), "
+            "(SELECT coalesce(sum(size), 0) FROM todo), (SELECT count(*) FROM todo)"
+        ).fetchone()
+        return Plan(*row)
+
+    def tasks(self) -> Iterator[Task]:
+        """The files to be read, in the order of their names."""
+        for path, source, size, mtime_ns, number, digest, passages in self._database.execute("SELECT * FROM todo"):
+            old = None if number is None else Known(number, source, passages, digest)
+            yield Task(Found(os.fsdecode(path), source, size, mtime_ns), old)
+
+    def lost(self) -> Iterator[Known]:
+        """Recorded files that do not exist any more."""
+        return (Known(*row) for row in self._database.execute("SELECT * FROM lost"))
+
+    def useless(self) -> Iterator[tuple[str, str]]:
+        """Source and reason of the recorded files without passages."""
+        return iter(self._database.execute("SELECT source, reason FROM files WHERE passages = 0 ORDER BY source"))
+
+    def propose(self, versions: Iterable[Version]) -> None:
+        """Note versions as pending, before their passages are committed."""
+        rows = ((v.number, v.source, v.size, v.mtime_ns, v.digest, v.passages, v.reason) for v in versions)
+        with self._database:
+            self._database.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, 1)", rows)
+
+    def settle(self, dropped: Iterable[int]) -> None:
+        """Let the pending versions replace the old ones, and forget the numbers in ``dropped``."""
+        with self._database as database:
+            database.executemany("DELETE FROM files WHERE number = ?", ((number,) for number in dropped))
+            database.execute(
+                "DELETE FROM files WHERE NOT pending AND source IN (SELECT source FROM files WHERE pending)"
+            )
+            database.execute("UPDATE files SET pending = 0 WHERE pending")
+
+    def touch(self, same: Iterable[tuple[int, int]]) -> None:
+        """Note new times (number, mtime_ns) of files whose bytes are the same."""
+        with self._database as database:
+            rows = ((mtime_ns, number) for number, mtime_ns in same)
+            database.executemany("UPDATE files SET mtime_ns = ? WHERE number = ?", rows)
+
+    def totals(self) -> tuple[int, int]:
+        """Files with passages, and passages."""
+        files, passages = self._database.execute(
+            "SELECT count(*), coalesce(sum(passages), 0) FROM files WHERE passages > 0"
+        ).fetchone()
+        return files, passages
+
+    def digest(self) -> str:
+        """A hash over the names and bytes of all files with passages."""
+        summary = hashlib.sha256()
+        rows = self._database.execute("SELECT source, digest FROM files WHERE passages > 0 ORDER BY source")
+        for source, digest in rows:
+            summary.update(source.encode() + b"\0" + digest)
+        return summary.hexdigest()
+
+
+@contextmanager
+def open_ledger(folder: Path) -> Iterator[Ledger]:
+    """The ledger of an index, made when it is new; no other process can change the index meanwhile.
+
+    Raises IndexFileError when another process holds it, or when it is damaged.
+    """
+    owner = folder / _OWNER
+    try:
+        with closing(sqlite3.connect(folder / LEDGER, timeout=0)) as database:
+            _lock(database, folder, owner)
+            try:
+                owner.write_text(str(os.getpid()))
+                database.executescript(_TABLES)
+                yield Ledger(database)
+            finally:
+                owner.unlink(missing_ok=True)
+    except sqlite3.OperationalError as error:
+        raise IndexFileError(f"the index {printable(str(folder))} cannot be written: {LEDGER}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise corrupt(folder, f"{LEDGER}: {error}") from error
+
+
+def _lock(database: sqlite3.Connection, folder: Path, owner: Path) -> None:
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")  # held until the connection closes
+        database.execute("BEGIN EXCLUSIVE")
+        database.commit()
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+        raise _in_use(folder, owner) from None
+
+
+def _in_use(folder: Path, owner: Path) -> IndexFileError:
+    process = ""
+    with suppress(OSError, ValueError):
+        process = f" (pid {int(owner.read_text())})"
+    shown = printable(str(folder))
+    return IndexFileError(f"the index {shown} is being written by another process{process}; wait for it, or end it")

@@ -1,0 +1,306 @@
+"""Turn one file into a title and passages: plain text, Markdown, HTML, PDF and JSON lines.
+
+A reader streams; what it cannot use it names. ``NotReadable`` means the whole file is of no use, a note means that
+something in it was passed over.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from arbitrag.errors import DataError, MissingExtra
+from arbitrag.retrieve.passages import Piece, cut
+from arbitrag.types import Passage
+
+_CHUNK = 1 << 18  # bytes or characters read at a time
+_LONGEST_ROW = 1 << 25  # bytes of one line of JSON
+_LARGEST_PAGE = 1 << 26  # bytes of one HTML file, which is parsed as a whole
+_NAMED_ROWS = 20  # bad rows of one file that are named one by one
+_BAD_BYTES = 0.01  # the share of invalid bytes from which a file is not text
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+_WEB_ENCODINGS = ("utf-8", "iso8859", "cp", "koi8", "gb", "big5", "euc", "shift_jis", "iso2022", "mac", "tis")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$|^(\S[^\n]*)\n(?:={3,}|-{3,})[ \t]*$", re.MULTILINE)
+_FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)|\A---\n.*?^---$", re.MULTILINE | re.DOTALL)
+_FRONT_TITLE = re.compile(r"\A---\n(?:.*\n)*?title:[ \t]*[\"']?(.+?)[\"']?[ \t]*\n(?:.*\n)*?---", re.MULTILINE)
+
+
+class NotReadable(DataError):
+    """A file that is of no use, in a few words that follow its name. ``lasting`` is false when its bytes are not to
+    blame, so that the next run looks at it again."""
+
+    def __init__(self, reason: str, *, lasting: bool = True) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file that is being read. ``notes`` fills up and ``position`` (bytes read) grows as ``passages`` is consumed."""
+
+    passages: Iterator[Passage]
+    notes: list[str] = field(default_factory=list)
+    position: Callable[[], int] = lambda: 0
+
+
+Reader = Callable[[Path, str, int], Document]
+
+
+def passage_id(source: str, offset: int, text: str) -> str:
+    """16 hex digits that stay the same as long as the passage does."""
+    return hashlib.blake2b(f"{source}\0{offset}\0{text}".encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def read_text(path: Path, source: str, tokens: int) -> Document:
+    """A plain text file; its title is its name."""
+    return _read_plain(path, source, tokens, lambda _: PurePosixPath(source).stem)
+
+
+def read_markdown(path: Path, source: str, tokens: int) -> Document:
+    """A Markdown file, its marks kept, so that lines are those of the file; its title is its first heading."""
+    return _read_plain(path, source, tokens, lambda head: _heading(head) or PurePosixPath(source).stem)
+
+
+def read_html(path: Path, source: str, tokens: int) -> Document:
+    """The visible text of an HTML file; lines and offsets are in that text."""
+    from arbitrag.retrieve.html import visible_text
+
+    if path.stat().st_size > _LARGEST_PAGE:
+        raise NotReadable(f"an HTML file of over {_LARGEST_PAGE >> 20} MB")
+    notes: list[str] = []
+    encoding = _encoding(path, notes, declared=_declared_charset)
+    title, text = visible_text(path.read_text(encoding, errors="replace"))
+    if not text.strip():
+        raise NotReadable("holds no text")
+    return Document(_passages(source, title or PurePosixPath(source).stem, cut(text, tokens)), notes)
+
+
+def read_pdf(path: Path, source: str, tokens: int) -> Document:
+    """The text of a PDF, page by page, the page number in the metadata; lines and offsets are in the whole text.
+
+    Raises NotReadable without the extra ``pdf``, and for files that are encrypted or broken.
+    """
+    try:
+        import pypdf
+    except ImportError:
+        raise NotReadable(str(MissingExtra("pdf", "reading PDF")), lasting=False) from None
+    try:
+        reader = pypdf.PdfReader(path)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise NotReadable("an encrypted PDF")
+        title = str((reader.metadata and reader.metadata.title) or "").strip()
+        pages = len(reader.pages)
+    except NotReadable:
+        raise
+    except Exception as error:  # a broken PDF can raise nearly anything; the failure is carried on
+        raise NotReadable(f"not a PDF that can be read ({type(error).__name__})") from error
+    notes: list[str] = []
+    texts = (_page_text(reader, number, notes) for number in range(pages))
+    return Document(_pdf_passages(source, title or PurePosixPath(source).stem, texts, tokens), notes)
+
+
+def read_jsonl(path: Path, source: str, tokens: int) -> Document:
+    """One passage or more per line ``{"text": …}``; ``title``, ``id``, ``source`` and ``date`` are taken over, every
+    other key becomes metadata.
+
+    ``line`` is the line in the file, ``offset`` counts in the row's text. A row that names its own source has no line.
+    """
+    notes: list[str] = []
+    _encoding(path, notes)
+    file = path.open("rb")
+    return Document(_jsonl_passages(file, source, tokens, notes), notes, _position(file))
+
+
+def _read_plain(path: Path, source: str, tokens: int, title: Callable[[str], str]) -> Document:
+    notes: list[str] = []
+    encoding = _encoding(path, notes)
+    raw = path.open("rb")
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
+    head = file.read(_CHUNK)
+
+    def chunks() -> Iterator[str]:
+        with file:
+            chunk = head
+            while chunk:
+                yield chunk
+                chunk = file.read(_CHUNK)
+
+    return Document(_passages(source, title(head), cut(chunks(), tokens)), notes, _position(raw))
+
+
+def _position(file: IO[bytes]) -> Callable[[], int]:
+    return lambda: sys.maxsize if file.closed else file.tell()
+
+
+def _passages(source: str, title: str, pieces: Iterable[Piece], **metadata: str) -> Iterator[Passage]:
+    for piece in pieces:
+        yield Passage(
+            piece.text,
+            id=passage_id(source, piece.offset, piece.text),
+            title=title,
+            source=source,
+            line=piece.line,
+            offset=piece.offset,
+            metadata=metadata,
+        )
+
+
+def _encoding(path: Path, notes: list[str], declared: Callable[[bytes], str | None] | None = None) -> str:
+    """The encoding of a text file: by its byte order mark, what it declares, or UTF-8.
+
+    Raises NotReadable for an empty file and for one that is not text.
+    """
+    with path.open("rb") as file:
+        head = file.read(2048)
+        if not head:
+            raise NotReadable("empty")
+        marked = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
+        encoding = marked or (declared and declared(head)) or "utf-8"
+        file.seek(0)
+        bad = size = 0
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        while block := file.read(_CHUNK):
+            if not marked and b"\0" in block:
+                raise NotReadable("binary, not text")
+            genuine = 0 if marked else block.count("\ufffd".encode())
+            bad += decoder.decode(block).count("\ufffd") - genuine
+            size += len(block)
+        bad = max(0, bad + decoder.decode(b"", final=True).count("\ufffd"))
+    if bad >= _BAD_BYTES * size:
+        raise NotReadable(f"not {encoding.upper()} text ({bad / size:.1%} of its bytes are invalid)")
+    if bad:
+        notes.append(f"{bad} invalid {encoding.upper()} byte{'s' * (bad > 1)} replaced")
+    return encoding
+
+
+def _declared_charset(head: bytes) -> str | None:
+    """The charset of a meta element, where it is one of those that the web uses."""
+    found = _CHARSET.search(head)
+    try:
+        name = codecs.lookup(found[1].decode("ascii")).name if found else ""
+    except LookupError:
+        return None
+    if name in ("iso8859-1", "ascii"):
+        return "cp1252"  # what browsers read when a page says so
+    return name if name.startswith(_WEB_ENCODINGS) else None
+
+
+def _heading(head: str) -> str:
+    """The title of a Markdown text: in its front matter, or its first heading outside of code."""
+    if front := _FRONT_TITLE.search(head[:4096]):
+        return front[1].strip()
+    found = _HEADING.search(_FENCE.sub("", head))
+    return (found[1] or found[2]).strip() if found else ""
+
+
+def _page_text(reader: Any, number: int, notes: list[str]) -> str:
+    try:
+        return str(reader.pages[number].extract_text())
+    except Exception as error:  # noqa: BLE001  one broken page costs that page, and is named
+        notes.append(f"page {number + 1} passed over ({type(error).__name__})")
+        return ""
+
+
+def _pdf_passages(source: str, title: str, pages: Iterable[str], tokens: int) -> Iterator[Passage]:
+    offset, line, empty = 0, 0, True
+    for number, text in enumerate(pages, 1):
+        pieces = (Piece(piece.text, piece.line + line, piece.offset + offset) for piece in cut(text, tokens))
+        for passage in _passages(source, title, pieces, page=str(number)):
+            empty = False
+            yield passage
+        offset += len(text) + 1  # pages are joined by a line end
+        line += text.count("\n") + 1
+    if empty:
+        raise NotReadable("holds no text (scanned pages?)")
+
+
+def _jsonl_passages(file: IO[bytes], source: str, tokens: int, notes: list[str]) -> Iterator[Passage]:
+    number = used = bad = 0
+    with file:
+        while row := file.readline(_LONGEST_ROW):
+            number += 1
+            if not row.strip():
+                continue
+            try:
+                if len(row) == _LONGEST_ROW and not row.endswith(b"\n"):
+                    _skip_line(file)
+                    raise NotReadable(f"over {_LONGEST_ROW >> 20} MB")
+                yield from _row_passages(_row(row, first=number == 1), source, number, tokens)
+                used += 1
+            except NotReadable as error:
+                bad += 1
+                if bad <= _NAMED_ROWS:
+                    notes.append(f"line {number} passed over: {error}")
+    if not used:
+        raise NotReadable(notes[-1].replace(" passed over", "") if bad == 1 else f"no usable row; {notes[0]}")
+    if bad > _NAMED_ROWS:
+        notes.append(f"{bad - _NAMED_ROWS:,} more lines passed over")
+
+
+def _skip_line(file: IO[bytes]) -> None:
+    while (rest := file.readline(_LONGEST_ROW)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _row(line: bytes, *, first: bool) -> Mapping[str, Any]:
+    text = line.decode("utf-8-sig" if first else "utf-8", errors="replace")
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        raise NotReadable("not JSON") from None
+    if not isinstance(row, dict):
+        raise NotReadable(f'a {_kind(row)}; expected an object {{"text": …}}')
+    if "text" not in row:
+        raise NotReadable(f"has no 'text'; its keys are {', '.join(map(repr, row)) or 'none'}"[:200])
+    for key in ("text", "title", "source", "date"):
+        if not isinstance(row.get(key) or "", str):
+            raise NotReadable(f"{key!r} is a {_kind(row[key])}; expected a string")
+    if not (row["text"] or "").strip():
+        raise NotReadable("'text' is empty")
+    return row
+
+
+def _row_passages(row: Mapping[str, Any], source: str, number: int, tokens: int) -> Iterator[Passage]:
+    own = row.get("source") or ""
+    title = row.get("title") or PurePosixPath(own or source).stem
+    metadata = {key: _plain(value) for key, value in row.items() if key not in _TAKEN and value is not None}
+    given = "" if row.get("id") is None else _plain(row["id"])
+    for count, piece in enumerate(cut(row["text"], tokens)):
+        part = given and (f"{given}#{count + 1}" if count else given)
+        yield Passage(
+            piece.text,
+            id=part or passage_id(f"{source}:{number}", piece.offset, piece.text),
+            title=title,
+            source=own or source,
+            line=None if own else number,
+            offset=piece.offset,
+            date=row.get("date") or "",
+            metadata=metadata,
+        )
+
+
+_TAKEN = frozenset(("text", "title", "id", "source", "date"))
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _kind(value: object) -> str:
+    names = {dict: "object", list: "list", str: "string", bool: "truth value", type(None): "null"}
+    return names.get(type(value), "number")

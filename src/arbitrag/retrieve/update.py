@@ -1,0 +1,331 @@
+"""Bring an index up to date with a folder: read what is new or changed, drop what is gone, survive a crash.
+
+Files are read in the order of their names and committed in batches; a file's passages are always committed together
+with the removal of its older ones. How a batch is made safe is told in ``ledger``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arbitrag.errors import DataError, IndexFileError, UsageError
+from arbitrag.retrieve import analysis
+from arbitrag.retrieve.bm25 import commit_number, engine_errors, new_index, to_document
+from arbitrag.retrieve.ingest import Found, Passed, common_root, read_document, walk
+from arbitrag.retrieve.ledger import Ledger, Task, Version, open_ledger
+from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest
+from arbitrag.retrieve.readers import Document, NotReadable
+from arbitrag.text import printable
+from arbitrag.types import Passage
+
+if TYPE_CHECKING:
+    import tantivy
+
+Progress = Callable[[int, int, str], None]
+
+PASSAGE_TOKENS = 256
+_BATCH_PASSAGES = 100_000
+_BATCH_FILES = 20_000
+_HEAP_BYTES = 100_000_000  # for all threads together
+_PROGRESS_EVERY = 1000  # passages within one file
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A file and what is to be said about it."""
+
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class IndexReport:
+    """What an update did. Counts are of files, but for ``passages``, all that the index holds now, and
+    ``written``, the passages that were read this time.
+
+    ``skipped`` names the files that are of no use, also those found so earlier, ``notes`` what was passed over in files
+    that were read; ``not_read`` counts files by a suffix that is not read.
+    """
+
+    target: Path
+    added: int
+    changed: int
+    dropped: int
+    unchanged: int
+    skipped: tuple[Named, ...]
+    notes: tuple[Named, ...]
+    not_read: Mapping[str, int]
+    files: int
+    passages: int
+    written: int
+    seconds: float
+
+
+def update_index(
+    inputs: str | Path | Sequence[str | Path],
+    target: str | Path,
+    *,
+    passage_tokens: int | None = None,
+    language: str | None = None,
+    replace_all: bool = False,
+    progress: Progress | None = None,
+) -> IndexReport:
+    """Make ``target`` an index of exactly the documents in ``inputs``, folders or files; make it if it is new.
+
+    Files whose size and time are the same are not read again. ``passage_tokens`` (256) and ``language`` ("english",
+    for the stems of words) are chosen when an index is made and kept. ``progress`` is called with bytes read, bytes to
+    read, and a file. Sources in the index are paths from the given folder, or from the deepest one that holds all.
+
+    Raises DataError when there is nothing to index; IndexFileError when ``target`` is no index, is damaged, of another
+    version, in use by another process, made with other settings, or would lose every file (``replace_all`` allows it).
+    """
+    began = time.perf_counter()
+    given = [inputs] if isinstance(inputs, str | Path) else inputs
+    paths, folder = [Path(each) for each in given], Path(target)
+    root = common_root(paths)
+    manifest, new = _prepare(folder, paths, root, passage_tokens, language)
+    try:
+        with open_ledger(folder) as ledger:
+            update = _Update(folder, manifest, ledger, progress or (lambda done, total, what: None))
+            return update.run(walk(paths, root), root, replace_all, began)
+    except BaseException:
+        if new and _holds_nothing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _prepare(
+    folder: Path, inputs: Sequence[Path], root: Path, passage_tokens: int | None, language: str | None
+) -> tuple[Manifest, bool]:
+    """The manifest of the index in ``folder``, and whether it was made just now."""
+    if passage_tokens is not None and not 16 <= passage_tokens <= 8192:
+        raise UsageError(f"passages of {passage_tokens} tokens; choose 16 to 8192 (256 without a choice)")
+    if not _is_vacant(folder):
+        manifest = read_manifest(folder)
+        _same_settings(folder, manifest, passage_tokens, language)
+        return manifest, False
+    if not any(isinstance(item, Found) for item in walk(inputs, root)):
+        names = ", ".join(printable(str(path)) for path in inputs)
+        raise DataError(f"nothing to index in {names}: no md, txt, html, pdf or jsonl file there")
+    manifest = Manifest(passage_tokens or PASSAGE_TOKENS, language or "english", str(root))
+    analysis.analyzer(manifest.language)
+    try:
+        (folder / WORDS).mkdir(parents=True, exist_ok=True)
+        manifest.write(folder)
+    except OSError as error:
+        shown = printable(str(folder))
+        raise IndexFileError(
+            f"the index {shown} cannot be made: {error.strerror}; choose another place (-o)"
+        ) from error
+    return manifest, True
+
+
+def _is_vacant(folder: Path) -> bool:
+    """Whether an index can be made here: there is nothing, or only what a crash at the very start leaves."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and set(os.listdir(folder)) <= {f"{FILE}.tmp", WORDS}
+
+
+def _same_settings(folder: Path, manifest: Manifest, passage_tokens: int | None, language: str | None) -> None:
+    for what, asked, there in (
+        ("passages of {} tokens", passage_tokens, manifest.passage_tokens),
+        ("the language {}", language, manifest.language),
+    ):
+        if asked is not None and asked != there:
+            raise IndexFileError(
+                f"{printable(str(folder))} was made with {what.format(there)}, asked were {asked}; "
+                "leave the option out, or make another index (-o OTHER.idx)"
+            )
+
+
+def _holds_nothing(folder: Path) -> bool:
+    try:
+        return commit_number(folder / WORDS) == 0
+    except (OSError, ValueError, KeyError):
+        return True
+
+
+class _Update:
+    """One run over one index."""
+
+    def __init__(self, folder: Path, manifest: Manifest, ledger: Ledger, progress: Progress) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._ledger = ledger
+        self._progress = progress
+        self._counts: Counter[str] = Counter()
+        self._skipped: list[Named] = []
+        self._notes: list[Named] = []
+        self._batch: list[Version] = []
+        self._dropped: list[int] = []
+        self._same: list[tuple[int, int]] = []
+        with engine_errors(folder):
+            self._index = new_index(folder / WORDS, manifest.language)
+            self._writer: tantivy.IndexWriter | None = None
+            searcher = self._index.searcher()
+        ledger.recover(lambda number: searcher.doc_freq("file", number) > 0)
+        _, passages = ledger.totals()
+        if passages != searcher.num_docs:
+            raise corrupt(folder, f"its file table knows {passages:,} passages, but it holds {searcher.num_docs:,}")
+
+    def run(self, items: Iterator[Found | Passed], root: Path, replace_all: bool, began: float) -> IndexReport:
+        not_read: Counter[str] = Counter()
+        plan = self._ledger.plan(self._files(items, not_read))
+        if plan.recorded and plan.lost == plan.recorded and not replace_all:
+            raise self._loses_all(root, plan.lost)
+        self._drop_lost()
+        done = 0
+        for task in self._ledger.tasks():
+            self._progress(done, plan.size, task.found.source)
+            self._read(task, done, plan.size)
+            done += task.found.size
+            if self._counts["waiting"] >= _BATCH_PASSAGES or len(self._batch) >= _BATCH_FILES:
+                self._commit()
+        self._finish(root)
+        self._progress(plan.size, plan.size, "")
+        self._skipped += [Named(*row) for row in self._ledger.useless()]
+        files, passages = self._ledger.totals()
+        if not plan.recorded and not passages:
+            first = "; ".join(f"{printable(each.source)}: {each.reason}" for each in self._skipped[:3])
+            raise DataError(f"nothing to index in {printable(str(root))}: {first}")
+        counts = self._counts
+        return IndexReport(
+            target=self._folder,
+            added=counts["added"],
+            changed=counts["changed"],
+            dropped=counts["dropped"],
+            unchanged=plan.seen - plan.todo + counts["unchanged"],
+            skipped=tuple(sorted(self._skipped, key=lambda each: each.source)),
+            notes=tuple(self._notes),
+            not_read=dict(not_read),
+            files=files,
+            passages=passages,
+            written=counts["written"],
+            seconds=time.perf_counter() - began,
+        )
+
+    def _files(self, items: Iterator[Found | Passed], not_read: Counter[str]) -> Iterator[Found]:
+        for item in items:
+            if isinstance(item, Found):
+                yield item
+            elif item.named:
+                self._skipped.append(Named(item.source, item.reason))
+            else:
+                not_read[item.reason] += 1
+
+    def _loses_all(self, root: Path, lost: int) -> IndexFileError:
+        shown, was, now = (printable(str(path)) for path in (self._folder, self._manifest.root, root))
+        return IndexFileError(
+            f"{shown} holds {lost:,} files of {was}; none of them is in {now}, so all would be dropped.\n"
+            f"Give the folder that it was made of, or make another index: arbitrag index {now} -o OTHER.idx"
+        )
+
+    def _open_writer(self) -> tantivy.IndexWriter:
+        if self._writer is None:
+            with engine_errors(self._folder):
+                self._writer = self._index.writer(_HEAP_BYTES, min(4, os.cpu_count() or 1))
+        return self._writer
+
+    def _drop_lost(self) -> None:
+        for known in self._ledger.lost():
+            self._forget(known.number, known.passages)
+            self._dropped.append(known.number)
+            self._counts["dropped"] += known.passages > 0
+
+    def _forget(self, number: int, passages: int) -> None:
+        if passages:
+            self._open_writer().delete_documents_by_term("file", number)
+
+    def _read(self, task: Task, done: int, total: int) -> None:
+        found, old = task.found, task.old
+        try:
+            with open(found.path, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").digest()
+        except OSError as error:
+            self._skipped.append(Named(found.source, error.strerror or str(error)))
+            return
+        if old is not None and old.digest == digest:
+            self._same.append((old.number, found.mtime_ns))
+            self._counts["unchanged"] += 1
+            return
+        number = self._ledger.next_number()
+        count, failure = self._add(found, number, done, total)
+        if failure is not None:
+            self._forget(number, count)
+            if not failure.lasting:
+                self._skipped.append(Named(found.source, str(failure)))
+                return
+            count = 0
+        if old is not None:
+            self._forget(old.number, old.passages)
+        kind = "changed" if old is not None and old.passages else "added"
+        self._counts[kind] += count > 0
+        self._counts["dropped"] += kind == "changed" and not count
+        self._counts["written"] += count
+        self._counts["waiting"] += count
+        reason = str(failure or "")
+        self._batch.append(Version(number, found.source, found.size, found.mtime_ns, digest, count, reason))
+
+    def _add(self, found: Found, number: int, done: int, total: int) -> tuple[int, NotReadable | None]:
+        """Hand a file's passages to the writer: how many, and why reading stopped if it did."""
+        writer, schema, count = self._open_writer(), self._index.schema, 0
+        try:
+            document = read_document(Path(found.path), found.source, self._manifest.passage_tokens)
+            for passage in _guarded(document):
+                writer.add_document(to_document(passage, number, (found.source, count), schema))
+                count += 1
+                if not count % _PROGRESS_EVERY:
+                    self._progress(done + min(document.position(), found.size), total, found.source)
+            self._notes += [Named(found.source, note) for note in document.notes]
+        except NotReadable as failure:
+            return count, failure
+        return (count, None) if count else (0, NotReadable("holds no text"))
+
+    def _commit(self) -> None:
+        self._ledger.propose(self._batch)
+        if self._writer is not None:
+            with engine_errors(self._folder):
+                self._writer.commit()
+        self._ledger.settle(self._dropped)
+        self._ledger.touch(self._same)
+        self._batch, self._dropped, self._same = [], [], []
+        self._counts["waiting"] = 0
+
+    def _finish(self, root: Path) -> None:
+        self._commit()
+        if self._writer is not None:
+            with engine_errors(self._folder):
+                self._writer.wait_merging_threads()
+        commit = commit_number(self._folder / WORDS)
+        if commit != self._manifest.commit or str(root) != self._manifest.root or not self._manifest.digest:
+            files, passages = self._ledger.totals()
+            settled = replace(
+                self._manifest,
+                root=str(root),
+                files=files,
+                passages=passages,
+                digest=self._ledger.digest(),
+                commit=commit,
+            )
+            settled.write(self._folder)
+
+
+def _guarded(document: Document) -> Iterator[Passage]:
+    """The passages; whatever goes wrong while reading them is a reason that the file is of no use."""
+    try:
+        yield from document.passages
+    except NotReadable:
+        raise
+    except OSError as error:
+        raise NotReadable(error.strerror or str(error), lasting=False) from error
+    except Exception as error:
+        raise NotReadable(f"{type(error).__name__} while reading: {error}"[:200]) from error
