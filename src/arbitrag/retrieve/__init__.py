@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
@@ -13,6 +13,7 @@ from arbitrag.retrieve.base import Retriever
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
+    from arbitrag.retrieve.update import IndexReport
 
 KINDS = {
     "postgres": "postgres:postgresql://user@host:5432/database?table=passages (full text and pgvector)",
@@ -46,6 +47,28 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None) -> Retrie
     if not place:
         raise UsageError(f"the address names no server; one looks like {KINDS[kind]}")
     return opener(place, options, encoder)
+
+
+def update_index(
+    inputs: str | Path | Sequence[str | Path],
+    target: str | Path,
+    *,
+    passage_tokens: int | None = None,
+    language: str | None = None,
+    replace_all: bool = False,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> IndexReport:
+    """Make ``target`` an index of exactly the documents in ``inputs``; see ``arbitrag.retrieve.update``."""
+    from arbitrag.retrieve import update
+
+    return update.update_index(
+        inputs,
+        target,
+        passage_tokens=passage_tokens,
+        language=language,
+        replace_all=replace_all,
+        progress=progress,
+    )
 
 
 def _open_path(path: Path) -> Retriever:
