@@ -1,0 +1,106 @@
+"""The command line: ``arbitrag COMMAND``. One module per command; what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arbitrag.cli import ask, demo, doctor, index, methods, replay, search
+from arbitrag.cli.output import complain
+
+if TYPE_CHECKING:
+    from arbitrag.errors import ArbitragError
+
+INTERRUPTED = 130  # what a shell gives for a process stopped by Ctrl-C
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; ``arguments`` are the process's own unless they are given.
+
+    An expected failure is one or two lines on standard error. ``ARBITRAG_DEBUG=1`` adds the traceback to any failure.
+    """
+    from arbitrag.errors import ArbitragError
+
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character shows its code
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _command().main(args=given, prog_name="arbitrag", standalone_mode=False)
+        sys.stdout.flush()
+        if status == INTERRUPTED:
+            complain("stopped")
+        return int(status or 0)
+    except ArbitragError as error:
+        return _expected(error)
+    except KeyboardInterrupt:
+        complain("stopped")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, such as head, has enough; let Python's own flush at the end go nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last stop; it is told, and its traceback is to be had
+        return _misused(error) if hasattr(error, "format_message") else _unexpected(error)
+
+
+def _command() -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, callback=_root)
+    app.command(epilog=index.EXAMPLE)(index.index)
+    app.command(epilog=search.EXAMPLE)(search.search)
+    app.command(epilog=ask.EXAMPLE)(ask.ask)
+    app.command(epilog=replay.EXAMPLE)(replay.replay)
+    app.command(epilog=methods.EXAMPLE)(methods.methods)
+    app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
+    app.command(epilog=demo.EXAMPLE)(demo.demo)
+    return typer.main.get_command(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from arbitrag import __version__
+
+        print(f"arbitrag {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Decide, question by question, whether a language model should trust its memory, the retrieved passages, both,
+    or neither, and show why. Begin with: arbitrag demo"""
+
+
+def _expected(error: ArbitragError) -> int:
+    _trace_if_asked()
+    complain(f"{type(error).__name__}: {error}")
+    return error.exit_status
+
+
+def _misused(error: Any) -> int:
+    """A wrong option or argument, found by typer."""
+    _trace_if_asked()
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "arbitrag"
+    complain(f"UsageError: {error.format_message()}\nType: {command} --help")
+    return int(error.exit_code)
+
+
+def _unexpected(error: Exception) -> int:
+    _trace_if_asked()
+    complain(
+        f"Unexpected {type(error).__name__}: {error}\n"
+        "This is a fault in Arbitrag. Run the command again with ARBITRAG_DEBUG=1 for a traceback, and report it."
+    )
+    return 70  # EX_SOFTWARE
+
+
+def _trace_if_asked() -> None:
+    if os.environ.get("ARBITRAG_DEBUG"):
+        traceback.print_exc()

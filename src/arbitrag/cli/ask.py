@@ -1,0 +1,118 @@
+"""``arbitrag ask``: one question with its verdict, or many as rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arbitrag.cli.parts import Address, AsJson, Changes, Parts
+
+if TYPE_CHECKING:
+    from arbitrag.types import Verdict
+
+EXAMPLE = (
+    'Examples: arbitrag ask "Who directed The Silent Orchard?" --index docs.idx --llm openai:gpt-4o-mini; '
+    "arbitrag ask --questions questions.jsonl -o verdicts.jsonl"
+)
+
+
+def ask(
+    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="Without one, see --questions.")] = None,
+    llm: Address = "lab",
+    method: Annotated[str, typer.Option("--method", metavar="NAME", help="See: arbitrag methods.")] = "trustmargin",
+    changes: Changes = None,
+    index: Annotated[Path | None, typer.Option("--index", metavar="PATH", help="Made by: arbitrag index.")] = None,
+    passages: Annotated[
+        Path | None, typer.Option("--passages", metavar="FILE", help='Rows {"text": ...} to read for every question.')
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option("--scorer", metavar="ADDRESS", help="A model for likelihoods, when --llm has none.")
+    ] = None,
+    questions: Annotated[
+        str | None, typer.Option("--questions", metavar="FILE|-", help='Rows {"question": ...}, or a question a line.')
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Rows go here; run again to go on or retry.")
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions at a time.")] = 16,
+    cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help="Keep responses in this folder.")] = None,
+    wording: Annotated[Path | None, typer.Option("--wording", metavar="DIR", help="Prompt files of your own.")] = None,
+    context_tokens: Annotated[int, typer.Option("--context-tokens", min=1, help="For all passages together.")] = 2048,
+    answer_tokens: Annotated[int, typer.Option("--answer-tokens", min=1, help="For an answer.")] = 32,
+    price: Annotated[
+        str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")
+    ] = None,
+    as_json: AsJson = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every call and decision as well.")] = False,
+    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace, for replay.")] = None,
+) -> int:
+    """Answer a question, and say which source was trusted and why."""
+    import asyncio
+
+    from arbitrag.errors import UsageError
+
+    parts = Parts(
+        method=method,
+        changes=changes or (),
+        llm=llm,
+        scorer=scorer,
+        index=index,
+        passages=passages,
+        cache=cache,
+        wording=wording,
+        context_tokens=context_tokens,
+        answer_tokens=answer_tokens,
+        price=price,
+    )
+    if question is not None:
+        if questions is not None or out is not None:
+            raise UsageError("--questions and -o are for many questions; leave the QUESTION out, or them")
+        return _one(question, parts, as_json, explain, trace)
+    if explain or trace is not None:
+        raise UsageError("--explain and --trace are for one QUESTION; give it in quotes")
+    if questions is None and sys.stdin.isatty():
+        raise UsageError('there is no question; type: arbitrag ask "Who ...?", or give --questions FILE')
+    from arbitrag.cli.many import answer_many
+
+    return asyncio.run(answer_many(questions or "-", parts, out, concurrency))
+
+
+def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:
+    import asyncio
+
+    from arbitrag.cli.explain import explained
+    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.cli.verdict import render
+    from arbitrag.files import check_writable
+
+    if trace is not None:
+        check_writable(trace)
+    verdict = asyncio.run(_verdict(question, parts))
+    if trace is not None:
+        from arbitrag.replay import save_trace
+
+        save_trace(verdict.trace, trace)
+    if as_json:
+        from arbitrag.types import to_plain
+
+        told = verdict.to_dict()
+        say_json({**told, "trace": to_plain(verdict.trace)} if explain else told)
+    else:
+        say(render(verdict, width()))
+        if explain:
+            say("\n" + explained(verdict.trace, width()))
+    return 0
+
+
+async def _verdict(question: str, parts: Parts) -> Verdict:
+    from arbitrag.errors import UsageError
+    from arbitrag.run import answer
+
+    if not question.strip():
+        raise UsageError("the question is empty")
+    method = parts.chosen()
+    async with parts.kit() as kit:
+        return await answer(question, method, kit)

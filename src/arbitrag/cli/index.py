@@ -1,0 +1,82 @@
+"""``arbitrag index``: make an index of documents, or bring one up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arbitrag.cli.parts import AsJson
+
+if TYPE_CHECKING:
+    from arbitrag.retrieve.update import IndexReport
+
+EXAMPLE = "Example: arbitrag index ./docs -o docs.idx"
+
+
+def index(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCES...", help="Folders and files to index.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
+    passage_tokens: Annotated[
+        int | None, typer.Option("--passage-tokens", min=1, help="The length of a passage, 256 without a choice.")
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option("--language", metavar="NAME", help="The language of the documents, english by default."),
+    ] = None,
+    replace_all: Annotated[
+        bool, typer.Option("--replace-all", help="Go on even when no document of before would be left.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make an index of documents, or bring it up to date.
+
+    Reads md, txt, html, pdf and jsonl files under the sources. Run again, it reads only what changed.
+    """
+    from arbitrag.cli.output import complain, progress, say, say_json
+    from arbitrag.retrieve import update_index
+
+    with progress("Indexing", in_bytes=True) as show:
+        report = update_index(
+            sources, out, passage_tokens=passage_tokens, language=language, replace_all=replace_all, progress=show
+        )
+    if as_json:
+        say_json(_plain(report))
+        return
+    for file in report.skipped:
+        complain(f"skipped {file.source}: {file.reason}")
+    for file in report.notes:
+        complain(f"note {file.source}: {file.reason}")
+    say(_summary(report))
+
+
+def _plain(report: IndexReport) -> dict[str, object]:
+    named = {
+        key: [{"source": file.source, "reason": file.reason} for file in files]
+        for key, files in (("skipped", report.skipped), ("notes", report.notes))
+    }
+    return {**vars(report), "target": str(report.target), "not_read": dict(report.not_read), **named}
+
+
+def _summary(report: IndexReport) -> str:
+    changes = [
+        f"{count:,} {what}"
+        for count, what in (
+            (report.added, "added"),
+            (report.changed, "changed"),
+            (report.dropped, "dropped"),
+            (report.unchanged, "unchanged"),
+            (len(report.skipped), "skipped"),
+        )
+        if count
+    ]
+    other = ", ".join(f"{count:,} {suffix or 'other'}" for suffix, count in sorted(report.not_read.items()))
+    return (
+        f"{report.target}: {_counted(report.passages, 'passage')} of {_counted(report.files, 'file')} "
+        f"({', '.join(changes) or 'nothing new'}) in {report.seconds:.1f} s"
+    ) + (f"\nnot a kind that is read: {other}" if other else "")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

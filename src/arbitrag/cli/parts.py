@@ -1,0 +1,97 @@
+"""Options that several commands share, read into the parts that they name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from arbitrag.kit import Kit
+    from arbitrag.llm.base import Price
+    from arbitrag.methods.base import Method
+
+Address = Annotated[
+    str,
+    typer.Option(
+        "--llm", metavar="ADDRESS", help="The model: lab, openai:MODEL, openai:MODEL@URL, hf:NAME or onnx:FOLDER."
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method, such as threshold=-1.0. Repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, as it was typed."""
+
+    method: str
+    changes: Sequence[str]
+    llm: str
+    scorer: str | None
+    index: Path | None
+    passages: Path | None
+    cache: Path | None
+    wording: Path | None
+    context_tokens: int
+    answer_tokens: int
+    price: str | None
+
+    def chosen(self) -> Method:
+        """The method with its settings; raises UsageError for an unknown name, option or value."""
+        from arbitrag.methods import load
+        from arbitrag.methods.base import configure
+
+        return configure(load(self.method), settings_from(self.changes))
+
+    def kit(self) -> AbstractAsyncContextManager[Kit]:
+        """A kit of these parts, opened for the length of a block."""
+        from arbitrag.jsonl import read_passages
+        from arbitrag.kit import Limits
+        from arbitrag.run import open_kit
+
+        return open_kit(
+            self.llm,
+            index=self.index,
+            passages=None if self.passages is None else read_passages(self.passages),
+            scorer=self.scorer,
+            limits=Limits(self.context_tokens, self.answer_tokens),
+            wording=self.wording,
+            cache=self.cache,
+            price=None if self.price is None else price_from(self.price),
+        )
+
+
+def settings_from(changes: Sequence[str] | None) -> dict[str, str]:
+    """``["threshold=-1"]`` as names and values; raises UsageError for one without a name or ``=``."""
+    from arbitrag.errors import UsageError
+
+    found: dict[str, str] = {}
+    for change in changes or ():
+        name, equals, value = change.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--set takes NAME=VALUE, such as threshold=-1.0; got '{change}'")
+        found[name] = value
+    return found
+
+
+def price_from(text: str) -> Price:
+    """``READ,WRITTEN`` or ``READ,WRITTEN,REUSED``, in money per million tokens."""
+    from arbitrag.errors import UsageError
+    from arbitrag.llm.base import Price
+
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (2, 3) or not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise UsageError(f"--price takes READ,WRITTEN in money per million tokens, such as 0.15,0.60; got '{text}'")
+    return Price(*numbers)

@@ -1,0 +1,33 @@
+"""``arbitrag replay``: decide again from a trace, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arbitrag.cli.parts import AsJson, Changes
+
+EXAMPLE = "Example: arbitrag replay trace.json --set threshold=-1.0"
+
+
+def replay(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A file made by: arbitrag ask ... --trace FILE.")],
+    changes: Changes = None,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="NAME", help="Decide with another method on the same calls.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide again from a trace, without a model."""
+    from arbitrag import replay as replays
+    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.cli.parts import settings_from
+    from arbitrag.cli.verdict import render
+
+    verdict = replays.replay(replays.load_trace(trace), settings_from(changes), method=method)
+    if as_json:
+        say_json(verdict.to_dict())
+    else:
+        say(render(verdict, width()))

@@ -1,0 +1,135 @@
+"""A file of rows that a run can be taken up from: ``{"id": …, "question": …, …, "run": …}``, one per line.
+
+Every row is handed to the system when it is written. A row that was cut off by a crash, and rows of questions that
+failed, are dropped when the file is opened again, so that their questions are asked again; everything else stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from arbitrag.errors import DataError, UsageError
+from arbitrag.files import check_writable, encoded, replacing
+from arbitrag.plain import parse_json
+from arbitrag.text import one_line
+from arbitrag.types import Question, to_plain
+
+_BEGINNING = b'{"id": '
+
+
+@dataclass
+class ResultFile:
+    """``finished`` holds, by id, where a row lies in the file: its first byte and its length."""
+
+    path: Path
+    finished: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _file: FileIO | None = None
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path, questions: Sequence[Question], run: Mapping[str, Any]) -> Iterator[ResultFile]:
+        """The rows at ``path``, ready to be added to; when the block ends, they are put in the order of the questions.
+
+        Raises DataError for a file that is not one of rows, UsageError for rows that another run made.
+        """
+        check_writable(path)
+        results = cls(path)
+        order = [question.id for question in questions]
+        if path.exists() and results._read({question.id: to_plain(question) for question in questions}, run):
+            results._rewrite(list(results.finished))
+        with results._writing():
+            yield results
+        results._sort(order)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Write a row; raises DataError when that fails."""
+        assert self._file is not None
+        line = encoded(json.dumps(row, ensure_ascii=False)) + b"\n"
+        try:
+            self.finished[row["id"]] = (self._file.tell(), len(line))
+            self._file.write(line)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        with self._file:
+            yield
+
+    def _unwritable(self, error: OSError) -> DataError:
+        return DataError(f"cannot write {self.path}: {error.strerror}")
+
+    def _read(self, questions: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+        """Find the finished rows; True when the file holds others, which have to go."""
+        offset, superfluous = 0, False
+        try:
+            with self.path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if self._is_finished(number, line, questions, run):
+                        self.finished[json.loads(line)["id"]] = (offset, len(line))
+                    else:
+                        superfluous = True
+                    offset += len(line)
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror}") from None
+        return superfluous
+
+    def _is_finished(self, number: int, line: bytes, questions: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+        where = f"{self.path} line {number}"
+        if not line.endswith(b"\n") and line[: len(_BEGINNING)] == _BEGINNING[: len(line)]:
+            return False  # cut off while it was written
+        try:
+            row = parse_json(line.decode("utf-8"))
+            key, question, made = row["id"], row["question"], row["run"]
+        except (ValueError, TypeError, KeyError):
+            raise DataError(f"{where} is not a row of verdicts; give -o another file") from None
+        if made != run:
+            raise UsageError(f"{where} was made with {_difference(made, run)}; give -o another file")
+        if questions.get(key, question) != question:
+            text = one_line(str(question.get("text", "")), 40)
+            raise UsageError(
+                f"{where}: '{one_line(str(key))}' is another question there (“{text}”); give -o another file"
+            )
+        return "error" not in row
+
+    def _sort(self, order: Sequence[str]) -> None:
+        """Rows in the order of the questions, after those of questions that are no longer asked."""
+        asked = set(order)
+        wanted = [key for key in self.finished if key not in asked] + [key for key in order if key in self.finished]
+        if wanted != list(self.finished):
+            self._rewrite(wanted)
+
+    def _rewrite(self, wanted: Sequence[str]) -> None:
+        """Replace the file by these rows of it, in one step."""
+        places, offset = {}, 0
+        with self.path.open("rb") as old, replacing(self.path) as new:
+            for key in wanted:
+                start, length = self.finished[key]
+                old.seek(start)
+                new.write(old.read(length))
+                places[key] = (offset, length)
+                offset += length
+        self.finished = places
+
+
+def _difference(made: Any, run: Mapping[str, Any]) -> str:
+    """The first setting in which two runs differ, in words."""
+    if not isinstance(made, Mapping):
+        return "other settings"
+    for key, value in run.items():
+        before = made.get(key)
+        if before != value:
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                return _difference(before, value)
+            return f"{key} {one_line(str(before))} instead of {one_line(str(value))}"
+    return "other settings"

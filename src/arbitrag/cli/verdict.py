@@ -1,0 +1,130 @@
+"""A verdict as text for a terminal: what was decided, and why, on a few lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from arbitrag.text import one_line, printable
+from arbitrag.types import Candidate, Cut, Passage, Strategy, Usage, Verdict
+
+LABEL = 10  # columns of the words on the left
+PLACE_LINES = 3  # lines of passages before the rest is only counted
+
+_TRUSTED = {
+    Strategy.BOTH: "both",
+    Strategy.MEMORY: "memory",
+    Strategy.EVIDENCE: "evidence",
+    Strategy.REFUSE: "neither",
+}
+
+
+def render(verdict: Verdict, width: int = 100) -> str:
+    """The verdict on lines of at most ``width`` columns (60 at least), without a line feed at the end."""
+    width = max(width, 60)
+    room = width - LABEL
+    lines = [
+        *_answer(verdict, room),
+        *_field("Why", _wrapped(verdict.why, room)),
+        *_candidates(verdict.candidates, room),
+        *_passages(verdict, room),
+        *(line for note in verdict.notes for line in _field("Note", _wrapped(note, room))),
+        *_field("Cost", _wrapped(cost(verdict.usage), room)),
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def cost(usage: Usage) -> str:
+    """What an answer cost, in words."""
+    if not usage.calls:
+        return "no model calls"
+    calls = [
+        _counted(usage.generations, "answer"),
+        _counted(usage.scorings, "scoring"),
+        _counted(usage.inspections, "inspection"),
+    ]
+    tokens = [
+        f"{usage.tokens_read:,} tokens read",
+        f"{usage.tokens_reused:,} reused" if usage.tokens_reused else "",
+        f"{usage.tokens_written:,} written" if usage.tokens_written else "",
+    ]
+    money = "" if usage.money is None else f"{usage.money:.6f}".rstrip("0").rstrip(".") + " paid"
+    parts = [", ".join(filter(None, calls)), ", ".join(filter(None, tokens)), f"{usage.seconds:.2f} s", money]
+    return " · ".join(filter(None, parts))
+
+
+def _answer(verdict: Verdict, room: int) -> Iterator[str]:
+    answer = "(none)" if verdict.answer is None else _flat(verdict.answer)
+    trusted = f"trusted: {_TRUSTED[verdict.strategy]}"
+    lines = _wrapped(answer, room)
+    if len(lines) == 1 and len(answer) + 2 + len(trusted) <= room:
+        return _field("Answer", [answer.ljust(room - len(trusted)) + trusted])
+    return iter([*_field("Answer", lines), *_field("Trusted", [_TRUSTED[verdict.strategy]])])
+
+
+def _candidates(candidates: Sequence[Candidate], room: int) -> Iterator[str]:
+    """Two short candidates share a line."""
+    told = [(_TRUSTED[each.origin].capitalize(), _flat(each.text) or "(no answer)") for each in candidates]
+    column = (room - LABEL) // 2
+    if len(told) == 2 and all(len(text) + 2 <= column for _, text in told):
+        (left, first), (right, second) = told
+        yield f"{left:<{LABEL}}{first:<{column}}{right:<{LABEL}}{second}"
+        return
+    for label, text in told:
+        yield from _field(label, _wrapped(text, room))
+
+
+def _passages(verdict: Verdict, room: int) -> Iterator[str]:
+    if not verdict.kept and not verdict.dropped:
+        return
+    read = f"{len(verdict.kept)} read"
+    items = [f"[{number}] {_place(passage, room)}" for number, passage in enumerate(verdict.kept, 1)]
+    yield from _field("Passages", _flowed(read, items, room))
+    if verdict.cuts:
+        yield from _field("", _wrapped("; ".join(map(_cut, verdict.cuts)), room))
+    reasons: dict[str, int] = {}
+    for each in verdict.dropped:
+        reasons[each.reason] = reasons.get(each.reason, 0) + 1
+    for reason, count in reasons.items():
+        yield from _field("", _wrapped(f"{count} dropped: {reason}", room))
+
+
+def _flowed(first: str, items: Sequence[str], room: int) -> list[str]:
+    """Items side by side, three spaces apart and never broken; what does not fit is counted."""
+    lines = [first]
+    for position, item in enumerate(items):
+        rest = f"   … and {len(items) - position} more"
+        full = len(lines) == PLACE_LINES and position < len(items) - 1
+        if len(lines[-1]) + 3 + len(item) + (len(rest) if full else 0) <= room:
+            lines[-1] += f"   {item}"
+        elif len(lines) < PLACE_LINES:
+            lines.append(item)
+        else:
+            lines[-1] += rest
+            break
+    return lines
+
+
+def _place(passage: Passage, room: int) -> str:
+    return one_line(passage.place or passage.title or "without a name", room - 12)
+
+
+def _cut(cut: Cut) -> str:
+    return f"{one_line(cut.passage_id) or 'the last'} cut to {cut.tokens_kept:,} of {cut.tokens:,} tokens"
+
+
+def _field(label: str, lines: Sequence[str]) -> Iterator[str]:
+    for position, line in enumerate(lines):
+        yield f"{label if position == 0 else '':<{LABEL}}{line}"
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    return textwrap.wrap(_flat(text), room, break_on_hyphens=False) or [""]
+
+
+def _flat(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}" if number else ""

@@ -1,0 +1,117 @@
+"""Questions and passages from files, one per line; every error names the file and the line.
+
+Questions: a JSON object per line, ``{"question": "…"}`` and perhaps "id" and "options", or one plain question per line.
+Passages: a JSON object per line with the fields of ``Passage``, of which only "text" must be there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from arbitrag.errors import DataError
+from arbitrag.plain import describe, from_plain, parse_json
+from arbitrag.text import one_line
+from arbitrag.types import Passage, Question
+
+T = TypeVar("T")
+
+STANDARD_INPUT = "-"
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """The questions in a file, or on standard input for ``-``; one without an id is called by its line number.
+
+    The first line decides: when it begins with ``{`` every line is JSON, otherwise every line is a question.
+    Raises DataError for a file without questions, a line that is not one, or an id that was there before.
+    """
+    name, lines = _named(path), list(_lines(path))
+    as_json = bool(lines) and lines[0][1].startswith("{")
+    questions = [_json_question(name, *line) if as_json else _plain_question(name, *line) for line in lines]
+    if not questions:
+        raise DataError(f'{name} has no questions; a line is a question, or {{"question": "…"}}')
+    _refuse_twins(name, ((number, question.id) for (number, _), question in zip(lines, questions, strict=True)))
+    return questions
+
+
+def read_passages(path: str | Path) -> list[Passage]:
+    """The passages in a file; one without an id is called by its line number.
+
+    An empty file gives no passages. Raises DataError for a line that is not a passage, or an id that was there before.
+    """
+    name = _named(path)
+    numbered = [(number, _row(name, number, Passage, _object(name, number, line))) for number, line in _lines(path)]
+    for number, passage in numbered:
+        if not passage.text.strip():
+            raise DataError(f"{name} line {number}: 'text' is empty")
+    passages = [(number, replace(passage, id=passage.id or str(number))) for number, passage in numbered]
+    _refuse_twins(name, ((number, passage.id) for number, passage in passages))
+    return [passage for _, passage in passages]
+
+
+@dataclass(frozen=True)
+class _QuestionRow:
+    question: str
+    id: str = ""
+    options: tuple[str, ...] = ()
+
+
+def _json_question(name: str, number: int, line: str) -> Question:
+    row = _row(name, number, _QuestionRow, _object(name, number, line))
+    if not row.question.strip():
+        raise DataError(f"{name} line {number}: 'question' is empty")
+    return Question(row.question, row.options, row.id or str(number))
+
+
+def _plain_question(name: str, number: int, line: str) -> Question:
+    if line.startswith("{"):
+        raise DataError(f"{name} line {number} is JSON, but the file began with plain questions; use one of the two")
+    return Question(line.strip(), id=str(number))
+
+
+def _object(name: str, number: int, line: str) -> dict[str, Any]:
+    try:
+        plain = parse_json(line)
+    except ValueError as error:
+        raise DataError(f"{name} line {number}: not valid JSON ({one_line(str(error))})") from None
+    if not isinstance(plain, dict):
+        raise DataError(f"{name} line {number}: {describe(plain)}; expected a JSON object")
+    return plain
+
+
+def _row(name: str, number: int, kind: type[T], plain: dict[str, Any]) -> T:
+    try:
+        return from_plain(kind, plain)
+    except ValueError as error:
+        raise DataError(f"{name} line {number}: {one_line(str(error), 200)}") from None
+
+
+def _refuse_twins(name: str, ids: Iterable[tuple[int, str]]) -> None:
+    seen: dict[str, int] = {}
+    for number, each in ids:
+        if each in seen:
+            raise DataError(f"{name} line {number}: the id '{one_line(each)}' is that of line {seen[each]} already")
+        seen[each] = number
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines that are not empty, numbered from 1, without a byte order mark and their ends."""
+    name = _named(path)
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == STANDARD_INPUT else Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            yield number, line.decode("utf-8").rstrip("\r")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} line {number}: not UTF-8 at byte {error.start + 1}") from None
+
+
+def _named(path: str | Path) -> str:
+    return "standard input" if str(path) == STANDARD_INPUT else str(path)
