@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "embedded"
 
+_CLOSE = 0.75  # of the best score
+
 Kind = Literal["memory", "evidence", "poison", "neither"]
 
 
@@ -59,15 +61,17 @@ def demo_cases() -> tuple[DemoCase, ...]:
     """The questions of the demonstration, one of each kind; raises DataError for a damaged file."""
     path = _verified("demo.json")
     try:
-        cases = json.loads(path.read_text(encoding="utf-8"))
-        found = tuple(
-            DemoCase(**{**case, "passages": tuple(Passage(**passage) for passage in case["passages"])}) for case in cases
-        )
+        found = tuple(_case(case) for case in json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} is not a list of cases: {error}") from None
     if strange := {case.kind for case in found} - set(get_args(Kind)):
         raise DataError(f"{path}: unknown kind {min(strange)!r}")
     return found
+
+
+def _case(found: dict[str, Any]) -> DemoCase:
+    passages = tuple(Passage(**passage) for passage in found["passages"])
+    return DemoCase(**{**found, "passages": passages})
 
 
 def world_documents() -> tuple[Passage, ...]:
@@ -77,6 +81,36 @@ def world_documents() -> tuple[Passage, ...]:
     path = _verified("documents.jsonl.gz")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return tuple(Passage(**json.loads(line)) for line in lines)
+
+
+def open_world() -> Retriever:
+    """BM25 over the embedded world's documents, which hold every fact, also those after the model's cutoff."""
+    return World()
+
+
+class World:
+    """Gives what clearly matches: passages that score at least 0.75 of the best, and no more than the model reads well.
+
+    A document is a sentence or three, and its title nearly decides the score. What comes behind shares only the form
+    of the question with it; the embedded model, which is small, loses its way among such passages.
+    """
+
+    name = "lab world"
+
+    def __init__(self) -> None:
+        from arbitrag.retrieve.bm25 import Bm25Index
+
+        self._index = Bm25Index.in_memory(world_documents(), name=self.name)
+        self._most = manifest().passages
+        self.identity = f"{self._index.identity}:{self._most}:{_CLOSE}"
+
+    async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
+        found = await self._index.retrieve(query, k if self._most is None else min(k, self._most), where)
+        best = max((passage.score or 0.0 for passage in found), default=0.0)
+        return tuple(passage for passage in found if (passage.score or 0.0) >= _CLOSE * best)
+
+    async def aclose(self) -> None:
+        await self._index.aclose()
 
 
 def _verified(name: str) -> Path:
