@@ -1,8 +1,8 @@
 """Responses on disk, so that the same request is paid for once: one sqlite file, safe for several processes.
 
-The key is the SHA-256 of the model's identity, the kind of request, the prompt and the settings. What is kept is JSON as
-a trace has it (arrays as base64 of float32), never pickle. A generation is kept when it would come out the same again:
-at temperature 0, or with a seed. One at a temperature without a seed is always asked for.
+The key is the SHA-256 of the model's identity, the kind of request, the prompt and the settings. What is kept is JSON
+as a trace has it (arrays as base64 of float32), never pickle. A generation is kept when it would come out the same
+again: at temperature 0, or with a seed. One at a temperature without a seed is always asked for.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import hashlib
 import json
 import sqlite3
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Prompt, Sampling, Scores, Tokens
@@ -28,7 +28,7 @@ VERSION = 1
 BUSY_S = 10.0
 
 Answer = Generation | Scores | Inspection | Distributions
-A = TypeVar("A", Generation, Scores, Inspection, Distributions)
+A = TypeVar("A", bound=Answer)
 
 
 @dataclass
@@ -42,13 +42,13 @@ class _Flight:
 class CachedLLM:
     """A model whose responses are kept in ``folder``.
 
-    A response from the cache has ``cached`` set, and all the tokens that were read for it count as reused. Requests that
-    are alike and made at the same time are computed once. A cache that cannot be written (a full disk) is said once, as
-    a RuntimeWarning, and costs no answer.
+    A response from the cache has ``cached`` set, and all the tokens that were read for it count as reused. Requests
+    that are alike and made at the same time are computed once. A cache that cannot be written (a full disk) is said
+    once, as a RuntimeWarning, and costs no answer.
     """
 
     def __init__(self, backend: LLM, folder: Path) -> None:
-        """Raises UsageError when the folder cannot be made, DataError for a file that is not a cache of this version."""
+        """Raises UsageError when the folder cannot be made, DataError for a file that is no cache of this version."""
         self.backend = backend
         self.name, self.identity = backend.name, backend.identity
         self.wording, self.price = backend.wording, backend.price
@@ -103,8 +103,7 @@ class CachedLLM:
         flight = self._flights.get(key)
         first = flight is None
         if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.create_task(self._look_up_or_ask(key, kind, ask)))
-            flight.task.add_done_callback(lambda _, mine=flight: self._landed(key, mine))  # type: ignore[misc]
+            flight = self._start(key, self._look_up_or_ask(key, kind, ask))
         flight.waiting += 1
         try:
             answer: A = await asyncio.shield(flight.task)
@@ -114,6 +113,11 @@ class CachedLLM:
                 self._landed(key, flight)
                 flight.task.cancel()
         return answer if first else _as_cached(answer, answer.tokens)
+
+    def _start(self, key: str, work: Coroutine[Any, Any, Any]) -> _Flight:
+        flight = self._flights[key] = _Flight(asyncio.create_task(work))
+        flight.task.add_done_callback(lambda _: self._landed(key, flight))
+        return flight
 
     def _landed(self, key: str, flight: _Flight) -> None:
         if self._flights.get(key) is flight:
@@ -127,7 +131,7 @@ class CachedLLM:
             self._warn("read", error)
             found = None
         if found is not None:
-            return self._decoded(kind, found)  # type: ignore[return-value]
+            return cast(A, self._decoded(kind, found))
         answer = await ask()
         text = json.dumps({"answer": encode(answer), "tokens": to_plain(answer.tokens)})
         try:
@@ -139,11 +143,10 @@ class CachedLLM:
     def _decoded(self, kind: Kind, text: str) -> Answer:
         try:
             kept = json.loads(text)
-            answer, tokens = decode(kind, kept["answer"]), Tokens(**kept["tokens"])
+            answer = cast(Answer, decode(kind, kept["answer"]))
+            return _as_cached(answer, Tokens(**kept["tokens"]))
         except (ValueError, KeyError, TypeError):
             raise self._file.corrupt("holds an entry that cannot be read") from None
-        assert not isinstance(answer, tuple)
-        return _as_cached(answer, tokens)
 
     def _warn(self, done: str, error: sqlite3.Error) -> None:
         if not self._warned:

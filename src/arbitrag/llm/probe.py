@@ -20,7 +20,7 @@ from arbitrag.llm import replies
 from arbitrag.llm.base import Offer, Prompt
 from arbitrag.llm.endpoint import Endpoint
 from arbitrag.llm.scoring import ByEcho, ByIds, Way, as_json
-from arbitrag.text import one_line
+from arbitrag.text import one_line, printable
 from arbitrag.types import Need
 
 GREETING = Prompt.user("Reply with the single word: yes")
@@ -190,9 +190,14 @@ class Probe:
             return ""
         if abs(scored.total - reported) > TOLERANCE:
             raise _Disbelief(
-                f"'{one_line(written.text, 20)}' was written with {reported:.2f} and scored with {scored.total:.2f}"
+                f"'{_token(written.text)}' was written with {reported:.2f} and scored with {scored.total:.2f}"
             )
-        return f"; '{one_line(written.text, 20)}' written {reported:.2f}, scored {scored.total:.2f}"
+        return f"; '{_token(written.text)}' written {reported:.2f}, scored {scored.total:.2f}"
+
+
+def _token(text: str) -> str:
+    """A written token as evidence shows it, with the space that it begins with."""
+    return printable(text)[:20].replace("\n", "\\n")
 
 
 def wants_other_limit(error: BackendError, name: str) -> bool:

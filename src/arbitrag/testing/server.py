@@ -89,7 +89,7 @@ class ScriptedServer:
     "ids" as vLLM does, "echo" as OpenAI's completions did, "none" as most do, which is to answer 200 and ignore that
     they were asked. ``logprobs`` says whether it reports those of written tokens. ``faults`` befall the first requests,
     one each (None is an ordinary answer). ``refuses_max_tokens`` is a server of reasoning models. ``requests`` keeps
-    what came in.
+    what came in, and ``most_at_a_time`` how many of them were answered side by side at most.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class ScriptedServer:
         port: int = 0,
     ) -> None:
         self.requests: list[Request] = []
+        self.most_at_a_time = 0
         self.faults: list[Fault | None] = list(faults)
         self._replies = list(replies) if isinstance(replies, list | tuple) else replies
         self._scripted = bool(replies) or callable(replies)
@@ -118,6 +119,7 @@ class ScriptedServer:
         self._refuses_max_tokens = refuses_max_tokens
         self._finish = finish
         self._ids: dict[str, int] = {BEGIN: 0}
+        self._under_way = 0
         self._port = port
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -184,12 +186,21 @@ class ScriptedServer:
         request = Request(first.split(" ")[1], json.loads(sent) if sent else None, headers)
         self.requests.append(request)
         fault = self.faults.pop(0) if self.faults else None
-        if fault and fault.delay_s:
-            await asyncio.sleep(fault.delay_s)
-        if fault and fault.cuts:
-            writer.write(b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"choi')
+        self._under_way += 1
+        self.most_at_a_time = max(self.most_at_a_time, self._under_way)
+        try:
+            if fault and fault.delay_s:
+                await asyncio.sleep(fault.delay_s)
+            writer.write(self._reply_to(request, fault))
             await writer.drain()
-            return False
+        finally:
+            self._under_way -= 1
+        return not (fault and fault.cuts)
+
+    def _reply_to(self, request: Request, fault: Fault | None) -> bytes:
+        """The whole HTTP response."""
+        if fault and fault.cuts:
+            return b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"choi'
         if fault and fault.status is not None:
             status, extra, body = fault.status, fault.headers, fault.body
         else:
@@ -198,9 +209,7 @@ class ScriptedServer:
         content = body.encode("utf-8", "surrogateescape")
         head = {"Content-Type": "application/json", "Content-Length": str(len(content)), **extra}
         shown = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-        writer.write(f"HTTP/1.1 {status} Scripted\r\n{shown}\r\n".encode("latin-1") + content)
-        await writer.drain()
-        return True
+        return f"HTTP/1.1 {status} Scripted\r\n{shown}\r\n".encode("latin-1") + content
 
     def _answer(self, request: Request) -> tuple[int, dict[str, Any]]:
         path = request.path.partition("?")[0]
