@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+
+from arbitrag.llm import host
+from arbitrag.llm.runtime import Choice
+
+HALF, QUARTER, EIGHTH = np.log([0.5, 0.25, 0.125])
+INF = float("inf")
+
+
+def choose(logits: list[list[float]], temperature: float, top_p: float = 1.0, draw: float = 0.0) -> Choice:
+    batch = len(logits)
+    full = [np.full(batch, value) for value in (temperature, top_p, draw)]
+    return host.choose(np.array(logits, np.float32), *full)
+
+
+def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
+    found = choose([[0.0, 2.0, 2.0], [3.0, 0.0, 0.0]], 0.0)
+    assert found.ids.tolist() == [1, 0]
+    assert found.logprobs[1] == pytest.approx(3 - np.log(np.exp(3) + 2), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("top_p", "draw", "expected"),
+    [
+        (1.0, 0.0, 2),  # probabilities by falling size: 2 (.5), 0 (.25), 3 (.125), 1 (.125)
+        (1.0, 0.499, 2),
+        (1.0, 0.501, 0),
+        (1.0, 0.751, 1),  # equals keep their order
+        (1.0, 0.999, 3),
+        (0.49, 0.999, 2),  # the first reaches top_p alone
+        (0.51, 0.6, 2),  # kept mass .75: .6 of it is .45
+        (0.51, 0.7, 0),
+        (1e-9, 0.999, 2),
+    ],
+)
+def test_a_draw_picks_from_the_kept_mass(top_p: float, draw: float, expected: int) -> None:
+    logits = [float(value) for value in (QUARTER, EIGHTH, HALF, EIGHTH)]
+    found = choose([logits], 1.0, top_p, draw)
+    assert found.ids.tolist() == [expected]
+    assert found.logprobs[0] == pytest.approx(logits[expected], abs=1e-6), "at temperature 1, not truncated"
+
+
+@pytest.mark.parametrize(("top_p", "draw", "expected"), [(1.0, 0.5, 1), (0.5, 0.999, 0), (0.5001, 0.5, 1)])
+def test_a_draw_at_a_boundary(top_p: float, draw: float, expected: int) -> None:
+    assert choose([[0.0, 0.0]], 1.0, top_p, draw).ids.tolist() == [expected]
+
+
+def test_temperature_sharpens_and_flattens() -> None:
+    logits = [[float(HALF), float(QUARTER), float(QUARTER)]]
+    assert choose(logits, 0.5, draw=0.66).ids.tolist() == [0]  # squares: 4/6, 1/6, 1/6
+    assert choose(logits, 0.5, draw=0.67).ids.tolist() == [1]
+    assert choose(logits, 1.0, draw=0.66).ids.tolist() == [1]
+
+
+@pytest.mark.parametrize("row", [[float("nan"), 0.0], [INF, 0.0], [-INF, -INF]])
+def test_logits_that_are_not_finite_give_nan_in_their_row_only(row: list[float]) -> None:
+    for temperature in (0.0, 1.0):
+        found = choose([row, [0.0, -INF]], temperature, draw=0.5)
+        assert np.isnan(found.logprobs[0])
+        assert (found.ids[1], found.logprobs[1]) == (0, 0.0)
+    scores = host.token_logprobs(np.array([[row, [0.0, 0.0]]], np.float32), np.array([[1, 1]]))
+    assert np.isnan(scores[0, 0])
+    assert scores[0, 1] == pytest.approx(np.log(0.5), abs=1e-6)
+
+
+def test_probabilities_sum_to_one_in_half_precision_too() -> None:
+    logits = np.linspace(-60, 60, 5000, dtype=np.float16).reshape(1, -1)
+    found = host.log_softmax(logits)
+    assert found.dtype == np.float32
+    assert np.exp(found.astype(np.float64)).sum() == pytest.approx(1, abs=1e-5)
+
+
+def cache(rows: int, slots: int, start: int) -> host.Slots:
+    """Two arrays (rows, 1, slots, 2) that count up, so that every slot can be told."""
+    size = rows * slots * 2
+    return [np.arange(start + at, start + at + size, dtype=np.float32).reshape(rows, 1, slots, 2) for at in (0, 1000)]
+
+
+EMPTY = [np.zeros((1, 1, 0, 2), np.float32)] * 2
+
+
+def test_blocks_are_put_together_at_the_right_end() -> None:
+    made = cache(2, 3, 1)
+    one, two = host.block(made, 0, 1, 3), host.block(made, 1, 0, 1)
+    found = host.assemble([[one, two], [two], []], EMPTY)
+    assert found is not None
+    assert [part.shape for part in found] == [(3, 1, 3, 2)] * 2
+    assert found[0][0, 0].tolist() == [[3, 4], [5, 6], [7, 8]]
+    assert found[0][1, 0].tolist() == [[0, 0], [0, 0], [7, 8]]
+    assert found[1][2].any() == 0
+    assert host.assemble([[], []], EMPTY) is None
+    assert host.assemble([], EMPTY) is None
+
+
+def test_joining_widens_the_narrower_and_selecting_narrows() -> None:
+    joined = host.join(cache(1, 1, 1), cache(1, 2, 11))
+    assert joined[0][:, 0].tolist() == [[[0, 0], [1, 2]], [[11, 12], [13, 14]]]
+    assert host.select(joined, [1, 0, 1], 1)[0][:, 0, 0].tolist() == [[13, 14], [1, 2], [13, 14]]
+
+
+def test_a_block_is_a_copy() -> None:
+    made = cache(1, 2, 1)
+    taken = host.block(made, 0, 0, 2)
+    short = host.cut(taken, 1, 2)
+    made[0][:] = 0
+    taken[0][:] = 0
+    assert short[0].tolist() == [[[3, 4]]]
