@@ -1,0 +1,9 @@
+"""Retrievers of other frameworks as ours. No framework is imported here: their objects are used as they come."""
+
+from __future__ import annotations
+
+from arbitrag.integrations.haystack import from_haystack
+from arbitrag.integrations.langchain import from_langchain
+from arbitrag.integrations.llamaindex import from_llamaindex
+
+__all__ = ["from_haystack", "from_langchain", "from_llamaindex"]
