@@ -1,0 +1,101 @@
+"""What Arbitrag's openai backend costs beyond the official client: 2,000 calls, 64 at a time.
+
+A scripted server in a process of its own answers at once, so that the time is the client's. Three sides in turn: our
+backend (limit, retries, checks, usage), the bare ``openai`` client, and bare ``httpx``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import openai
+from _bench import Bench, alternate
+
+from arbitrag.llm.base import Prompt, Sampling
+from arbitrag.llm.openai import OpenAILLM
+
+AT_A_TIME = 64
+QUESTION = "Who directed the film, and in which year was it first shown? Answer with a name and a number."
+SERVER = """
+import sys
+from arbitrag.testing import ScriptedServer
+with ScriptedServer(lambda prompt: "Mira Talven, 1931") as server:
+    print(server.base_url, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The address of a scripted server in another process, which ends when its input does."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+async def many(calls: int, ask: Callable[[], Awaitable[str]]) -> None:
+    """``calls`` requests, AT_A_TIME of them under way."""
+    left = iter(range(calls))
+
+    async def worker() -> None:
+        for _ in left:
+            assert await ask() == "Mira Talven, 1931"
+
+    await asyncio.gather(*(worker() for _ in range(AT_A_TIME)))
+
+
+def main() -> None:
+    bench = Bench("client_overhead", __doc__, packages=("openai", "httpx"))
+    calls, rounds = bench.pick(quick=300, full=2000), bench.pick(quick=5, full=7)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        os.environ.pop(name, None)
+    with server() as base_url, asyncio.Runner() as runner:
+        ours = OpenAILLM("scripted", base_url=base_url, concurrency=AT_A_TIME)
+        bare = openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0)
+        plain = httpx.AsyncClient(base_url=base_url)
+        prompt, sampling = Prompt.user(QUESTION), Sampling()
+
+        async def ask_ours() -> str:
+            return (await ours.generate(prompt, sampling)).text
+
+        async def ask_openai() -> str:
+            answer = await bare.chat.completions.create(
+                model="scripted", messages=[{"role": "user", "content": QUESTION}], temperature=0.0, max_tokens=32
+            )
+            return answer.choices[0].message.content or ""
+
+        async def ask_httpx() -> str:
+            body = {
+                "model": "scripted",
+                "messages": [{"role": "user", "content": QUESTION}],
+                "temperature": 0.0,
+                "max_tokens": 32,
+            }
+            answer = await plain.post("/chat/completions", json=body)
+            return str(answer.raise_for_status().json()["choices"][0]["message"]["content"])
+
+        sides = [lambda ask=ask: runner.run(many(calls, ask)) for ask in (ask_ours, ask_openai, ask_httpx)]
+        of_ours, of_openai, of_httpx = alternate(*sides, rounds=rounds)
+        runner.run(ours.aclose())
+        runner.run(bare.close())
+        runner.run(plain.aclose())
+    bench.ratio("our backend / bare openai client", of_ours, of_openai, at_most=1.3)
+    bench.ratio("our backend / bare httpx", of_ours, of_httpx)
+    for what, seconds in (("our backend", of_ours), ("bare openai client", of_openai), ("bare httpx", of_httpx)):
+        bench.figure(f"{what}, best round", min(seconds) / calls * 1e6, unit="µs a call")
+    bench.finish(calls=calls, at_a_time=AT_A_TIME, rounds=rounds)
+
+
+if __name__ == "__main__":
+    main()
