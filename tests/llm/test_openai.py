@@ -339,6 +339,18 @@ async def test_the_key_comes_from_the_argument_or_the_environment(
     assert seen == ["Bearer from-environment", "Bearer from-argument"]
 
 
+@pytest.mark.parametrize("key", ["sk-a b", "“sk-a”", "sk-a\nsk-b", "sk-\x7f"])
+def test_a_key_that_no_header_can_hold(key: str) -> None:
+    with pytest.raises(UsageError, match="copy it again") as caught:
+        OpenAILLM("m", base_url="http://localhost:1/v1", api_key=key)
+    assert "sk-" not in str(caught.value)
+
+
+async def test_a_key_is_taken_without_the_line_end_it_was_pasted_with(server: ScriptedServer) -> None:
+    await ask(server, api_key="  key\n")
+    assert server.requests[0].headers["authorization"] == "Bearer key"
+
+
 async def test_the_address_comes_from_the_environment_too(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,11 @@ def test_one_connection_serves_many_requests() -> None:
     assert [request.path for request in server.requests] == ["/v1/completions"] * 3
 
 
+def test_a_port_that_is_taken() -> None:
+    with ScriptedServer() as server, pytest.raises(OSError, match="address already in use"):
+        ScriptedServer(port=int(server.base_url.split(":")[2].split("/")[0])).__enter__()
+
+
 def test_a_limit_cuts_the_reply() -> None:
     with ScriptedServer(["a b c"]) as server:
         answer = post(server, "/completions", prompt="x", max_tokens=2)

@@ -99,12 +99,14 @@ class Endpoint:
                 f"got {concurrency}, {retries} and {timeout_s:g}"
             )
         address = Address.of(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip()
         if not key and address.is_openai:
             raise UsageError(
                 "OpenAI needs a key and there is none; type: export OPENAI_API_KEY=... (or give api_key=). "
                 "A server of your own needs no key: openai:MODEL@http://localhost:8000/v1"
             )
+        if not all("!" <= character <= "~" for character in key):
+            raise UsageError("the API key holds a space or a character that no key has; copy it again")
         self.shown = address.shown
         self._secrets = tuple(sorted({key, *address.secrets} - {""}, key=len, reverse=True))
         self._places = asyncio.Semaphore(concurrency)

@@ -123,6 +123,7 @@ class ScriptedServer:
         self._port = port
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
+        self._failure: OSError | None = None
 
     @property
     def base_url(self) -> str:
@@ -133,6 +134,9 @@ class ScriptedServer:
         self._thread = threading.Thread(target=self._serve, args=(started,), name="scripted-server", daemon=True)
         self._thread.start()
         started.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,6 +154,9 @@ class ScriptedServer:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_until_complete(self._run(started))
+        except OSError as error:  # the port is taken; the caller's thread raises it
+            self._failure = error
+            started.set()
         finally:
             self._loop.close()
 
