@@ -28,10 +28,13 @@ Kind = Literal["memory", "evidence", "poison", "neither"]
 
 
 def open_lab(**options: Any) -> LLM:
-    """The embedded model; ``options`` are those of ``open_onnx``. Raises DataError when its folder is damaged."""
+    """The embedded model; ``options`` are those of ``open_onnx``. Raises DataError when its folder is damaged.
+
+    It computes in one thread unless told otherwise: it is so small that a second one helps little.
+    """
     from arbitrag.llm.onnx import open_onnx
 
-    return open_onnx(FOLDER, **{"name": "lab", "wording": FOLDER / "prompts", **options})
+    return open_onnx(FOLDER, **{"name": "lab", "wording": FOLDER / "prompts", "threads": 1, **options})
 
 
 def manifest() -> Manifest:

@@ -263,6 +263,9 @@ def _session(path: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # waiting threads leave the cores to others
     options.log_severity_level = 3  # errors; they are raised as well
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
