@@ -5,7 +5,8 @@ A passage's score is the sum over the words of the query, as often as each stand
     idf * (k1 + 1) * tf / (tf + k1 * (1 - b + b * length / mean length)),   idf = ln(1 + (N - n + 0.5) / (n + 0.5))
 
 with k1 = 1.2 and b = 0.75; tf, n and the length count words of title and text together. tantivy keeps a length in
-one byte: exact up to 39 words, then rounded down, by at most an eighth.
+one byte: exact up to 40 words, then rounded down, by at most an eighth. N, n and the mean still count passages that an
+update has removed, until tantivy merges the files that hold them.
 """
 
 from __future__ import annotations
@@ -175,17 +176,24 @@ def to_document(passage: Passage, file: int, order: tuple[str, int], schema: tan
     return tantivy.Document.from_dict(values, schema)
 
 
+def of_file(schema: tantivy.Schema, number: int) -> tantivy.Query:
+    """All passages of one version of a file."""
+    from tantivy import Query
+
+    return Query.term_query(schema, "file", number, "basic")
+
+
 @contextmanager
-def engine_errors(folder: Path | None) -> Iterator[None]:
-    """Errors and panics of tantivy as IndexFileError: it reads files that anybody can have changed."""
+def engine_errors(folder: Path | None, *, writing: bool = False) -> Iterator[None]:
+    """Errors and panics of tantivy as IndexFileError: its files may have been changed, or its disk be full."""
     try:
         yield
     except (ValueError, OSError) as error:
-        raise _damaged(folder, error) from error
+        raise _engine_error(folder, error, writing) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # Rust's; it is no Exception and cannot be imported
             raise
-        raise _damaged(folder, error) from error
+        raise _engine_error(folder, error, writing) from error
 
 
 def _payload(passage: Passage, order: tuple[str, int]) -> bytes:
@@ -253,6 +261,13 @@ def _stamp(folder: Path) -> Stamp:
     return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
 
 
-def _damaged(folder: Path | None, error: BaseException) -> IndexFileError:
+def _engine_error(folder: Path | None, error: BaseException, writing: bool) -> IndexFileError:
     first = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return IndexFileError(f"tantivy failed in memory: {first}") if folder is None else corrupt(folder, first)
+    if folder is None:
+        return IndexFileError(f"tantivy failed in memory: {first}")
+    if writing:
+        return IndexFileError(
+            f"the index {printable(str(folder))} could not be written: {printable(first)}.\n"
+            "What was there before can still be searched; see whether the disk is full, and type the command again."
+        )
+    return corrupt(folder, first)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 TOKENS_PER_WORD = 1.3
 LETTERS_PER_TOKEN = 4
+_ROUNDING = 1e-6  # sums of tenths are not exact
 _WINDOW = 32_768  # characters looked at together; no sentence that a person wrote is longer
 
 # Scripts written without spaces between words: Thai to Myanmar, Khmer, kana, Han, Hangul and the extensions of Han.
@@ -133,7 +134,7 @@ def _groups(sentences: Iterable[str], tokens: int) -> Iterator[tuple[str, float]
         size = estimate_tokens(sentence)
         parts = [(sentence, size)] if size <= tokens else _words(sentence, tokens)
         for part, part_size in parts:
-            if group and total + part_size > tokens:
+            if group and total + part_size > tokens + _ROUNDING:
                 yield "".join(group), total
                 group, total = [], 0.0
             group.append(part)

@@ -231,6 +231,7 @@ def _pdf_passages(source: str, title: str, pages: Iterable[str], tokens: int) ->
 
 def _jsonl_passages(file: IO[bytes], source: str, tokens: int, notes: list[str]) -> Iterator[Passage]:
     number = used = bad = 0
+    first = ""
     with file:
         while row := file.readline(_LONGEST_ROW):
             number += 1
@@ -244,10 +245,11 @@ def _jsonl_passages(file: IO[bytes], source: str, tokens: int, notes: list[str])
                 used += 1
             except NotReadable as error:
                 bad += 1
+                first = first or f"line {number}: {error}"
                 if bad <= _NAMED_ROWS:
                     notes.append(f"line {number} passed over: {error}")
     if not used:
-        raise NotReadable(notes[-1].replace(" passed over", "") if bad == 1 else f"no usable row; {notes[0]}")
+        raise NotReadable(f"no usable row; {first}" if first else "holds no row")
     if bad > _NAMED_ROWS:
         notes.append(f"{bad - _NAMED_ROWS:,} more lines passed over")
 
@@ -264,12 +266,12 @@ def _row(line: bytes, *, first: bool) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         raise NotReadable("not JSON") from None
     if not isinstance(row, dict):
-        raise NotReadable(f'a {_kind(row)}; expected an object {{"text": …}}')
+        raise NotReadable(f'{_kind(row)}; expected an object {{"text": …}}')
     if "text" not in row:
         raise NotReadable(f"has no 'text'; its keys are {', '.join(map(repr, row)) or 'none'}"[:200])
     for key in ("text", "title", "source", "date"):
-        if not isinstance(row.get(key) or "", str):
-            raise NotReadable(f"{key!r} is a {_kind(row[key])}; expected a string")
+        if not isinstance(row.get(key), str | None):
+            raise NotReadable(f"{key!r} is {_kind(row[key])}; expected a string")
     if not (row["text"] or "").strip():
         raise NotReadable("'text' is empty")
     return row
@@ -302,5 +304,5 @@ def _plain(value: object) -> str:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "object", list: "list", str: "string", bool: "truth value", type(None): "null"}
-    return names.get(type(value), "number")
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")

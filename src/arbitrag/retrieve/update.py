@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import analysis
-from arbitrag.retrieve.bm25 import commit_number, engine_errors, new_index, to_document
+from arbitrag.retrieve.bm25 import commit_number, engine_errors, new_index, of_file, to_document
 from arbitrag.retrieve.ingest import Found, Passed, common_root, read_document, walk
 from arbitrag.retrieve.ledger import Ledger, Task, Version, open_ledger
 from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest
@@ -95,7 +95,10 @@ def update_index(
     try:
         with open_ledger(folder) as ledger:
             update = _Update(folder, manifest, ledger, progress or (lambda done, total, what: None))
-            return update.run(walk(paths, root), root, replace_all, began)
+            try:
+                return update.run(walk(paths, root), root, replace_all, began)
+            finally:
+                update.close()
     except BaseException:
         if new and _holds_nothing(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -229,9 +232,13 @@ class _Update:
             f"Give the folder that it was made of, or make another index: arbitrag index {now} -o OTHER.idx"
         )
 
+    def close(self) -> None:
+        """Let go of the writer, and with it of what is not committed."""
+        self._writer = None
+
     def _open_writer(self) -> tantivy.IndexWriter:
         if self._writer is None:
-            with engine_errors(self._folder):
+            with engine_errors(self._folder, writing=True):
                 self._writer = self._index.writer(_HEAP_BYTES, min(4, os.cpu_count() or 1))
         return self._writer
 
@@ -243,7 +250,9 @@ class _Update:
 
     def _forget(self, number: int, passages: int) -> None:
         if passages:
-            self._open_writer().delete_documents_by_term("file", number)
+            with engine_errors(self._folder, writing=True):
+                # A deletion by term would take the number for a signed one, which no passage has.
+                self._open_writer().delete_documents_by_query(of_file(self._index.schema, number))
 
     def _read(self, task: Task, done: int, total: int) -> None:
         found, old = task.found, task.old
@@ -277,11 +286,11 @@ class _Update:
 
     def _add(self, found: Found, number: int, done: int, total: int) -> tuple[int, NotReadable | None]:
         """Hand a file's passages to the writer: how many, and why reading stopped if it did."""
-        writer, schema, count = self._open_writer(), self._index.schema, 0
+        count = 0
         try:
             document = read_document(Path(found.path), found.source, self._manifest.passage_tokens)
             for passage in _guarded(document):
-                writer.add_document(to_document(passage, number, (found.source, count), schema))
+                self._write(to_document(passage, number, (found.source, count), self._index.schema))
                 count += 1
                 if not count % _PROGRESS_EVERY:
                     self._progress(done + min(document.position(), found.size), total, found.source)
@@ -290,10 +299,14 @@ class _Update:
             return count, failure
         return (count, None) if count else (0, NotReadable("holds no text"))
 
+    def _write(self, document: tantivy.Document) -> None:
+        with engine_errors(self._folder, writing=True):
+            self._open_writer().add_document(document)
+
     def _commit(self) -> None:
         self._ledger.propose(self._batch)
         if self._writer is not None:
-            with engine_errors(self._folder):
+            with engine_errors(self._folder, writing=True):
                 self._writer.commit()
         self._ledger.settle(self._dropped)
         self._ledger.touch(self._same)
@@ -303,7 +316,7 @@ class _Update:
     def _finish(self, root: Path) -> None:
         self._commit()
         if self._writer is not None:
-            with engine_errors(self._folder):
+            with engine_errors(self._folder, writing=True):
                 self._writer.wait_merging_threads()
         commit = commit_number(self._folder / WORDS)
         if commit != self._manifest.commit or str(root) != self._manifest.root or not self._manifest.digest:

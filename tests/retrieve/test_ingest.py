@@ -1,0 +1,113 @@
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from arbitrag.errors import DataError
+from arbitrag.retrieve.ingest import Found, Passed, common_root, walk
+
+
+def fill(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text")
+
+
+def found(*inputs: Path) -> list[str]:
+    return [item.source for item in walk(inputs, common_root(inputs)) if isinstance(item, Found)]
+
+
+def passed(*inputs: Path) -> dict[str, str]:
+    return {item.source: item.reason for item in walk(inputs, common_root(inputs)) if isinstance(item, Passed)}
+
+
+def test_documents_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+    fill(tmp_path, "b.md", "a.TXT", "sub/z.html", "sub/deep/y.pdf", "c.jsonl", "README", "x.rst", "m.markdown")
+    assert found(tmp_path) == [
+        "README", "a.TXT", "b.md", "c.jsonl", "m.markdown", "x.rst", "sub/z.html", "sub/deep/y.pdf"
+    ]  # fmt: skip
+
+
+def test_other_kinds_are_counted_by_their_suffix(tmp_path: Path) -> None:
+    fill(tmp_path, "a.md", "b.PNG", "c.py")
+    kinds = [item for item in walk([tmp_path], tmp_path) if isinstance(item, Passed)]
+    assert kinds == [Passed("b.PNG", ".png", named=False), Passed("c.py", ".py", named=False)]
+
+
+def test_hidden_things_and_other_indexes_are_passed_over(tmp_path: Path) -> None:
+    fill(tmp_path, "a.md", ".git/b.md", ".hidden.md", "docs.idx/index.json", "docs.idx/files.sqlite", "docs.idx/x.txt")
+    assert found(tmp_path) == ["a.md"]
+    assert passed(tmp_path) == {}
+
+
+def test_links(tmp_path: Path) -> None:
+    fill(tmp_path, "docs/a.md", "elsewhere/b.md")
+    docs = tmp_path / "docs"
+    (docs / "loop").symlink_to(docs)
+    (docs / "link.md").symlink_to(tmp_path / "elsewhere" / "b.md")
+    (docs / "broken.md").symlink_to(tmp_path / "nothing")
+    (docs / "self.md").symlink_to(docs / "self.md")
+    assert found(docs) == ["a.md", "link.md"]
+    assert passed(docs) == {
+        "loop": "a link to a folder; give that folder itself",
+        "broken.md": "a link that leads nowhere",
+        "self.md": "a link that leads nowhere",
+    }
+    (tmp_path / "entry").symlink_to(docs)
+    assert found(tmp_path / "entry") == ["a.md", "link.md"]
+
+
+def test_special_files_are_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    short = os.path.relpath(tmp_path / "socket.txt")
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.bind(min(short, str(tmp_path / "socket.txt"), key=len))
+        except OSError:
+            pytest.skip("the path of the temporary folder is too long for a socket")
+        assert passed(tmp_path) == {"pipe.txt": "not a regular file", "socket.txt": "not a regular file"}
+        assert found(tmp_path) == []
+
+
+def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, "a.md", "shut/b.md")
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if path.endswith("shut"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert found(tmp_path) == ["a.md"]
+    assert passed(tmp_path) == {"shut": "Permission denied"}
+
+
+def test_several_inputs_share_the_folder_that_holds_all(tmp_path: Path) -> None:
+    fill(tmp_path, "one/a.md", "two/b.md", "two/c.py", "d.md")
+    assert common_root([tmp_path / "one", tmp_path / "two"]) == tmp_path
+    assert found(tmp_path / "one", tmp_path / "two") == ["one/a.md", "two/b.md"]
+    assert found(tmp_path / "two", tmp_path / "two" / "b.md") == ["b.md"]  # each once
+    assert found(tmp_path / "two" / "c.py") == ["c.py"]  # given by itself: read as text
+    assert common_root([tmp_path / "two" / "c.py"]) == tmp_path / "two"
+
+
+def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
+    try:
+        with open(os.fsencode(tmp_path) + b"/caf\xe9.md", "w") as file:
+            file.write("text")
+    except OSError:
+        pytest.skip("this file system takes only UTF-8 names")
+    (item,) = walk([tmp_path], tmp_path)
+    assert isinstance(item, Found)
+    assert item.source == "caf\\xe9.md"
+    assert os.path.exists(item.path)
+
+
+def test_an_input_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere does not exist; give a folder or a file to index"):
+        common_root([tmp_path, tmp_path / "nowhere"])
+    with pytest.raises(DataError, match="nothing to index was given"):
+        common_root([])
