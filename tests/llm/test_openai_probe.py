@@ -201,6 +201,21 @@ async def test_a_probe_that_failed_is_made_again() -> None:
         await llm.aclose()
 
 
+async def test_nobody_there_is_said_soon() -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    with ScriptedServer() as server:
+        pass
+    llm = OpenAILLM("scripted", base_url=server.base_url, sleep=sleep)
+    with pytest.raises(BackendError, match=r"/v1/models cannot be reached.*\(3 attempts\)"):
+        await llm.offer()
+    await llm.aclose()
+    assert len(waits) == 2
+
+
 async def test_the_probe_learns_the_name_of_the_limit() -> None:
     with ScriptedServer(refuses_max_tokens=True) as server:
         llm = client(server)

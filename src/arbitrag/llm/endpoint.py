@@ -27,6 +27,8 @@ from arbitrag.text import one_line
 OPENAI = "https://api.openai.com/v1"
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
+# Before the first question a mistyped address should be said soon; a server that was there may come back.
+PROBE_RETRIES = 2
 # A server that fails like this may well answer the same request a moment later.
 PASSING = frozenset({408, 409, 429, 502, 503, 504})
 
@@ -126,7 +128,7 @@ class Endpoint:
         return f"Endpoint({self.shown!r})"
 
     def for_probing(self) -> Endpoint:
-        """The same endpoint, for requests that a server may not know: 500 is then an answer, not a reason to retry."""
+        """The same endpoint, for the first look at a server: 500 is then an answer, and nobody there is soon said."""
         probing = copy.copy(self)
         probing._insists = False
         return probing
@@ -160,7 +162,8 @@ class Endpoint:
                 answer = await self._attempt(path, body)
                 if not isinstance(answer, _Failure):
                     return answer
-                if not answer.again or attempt > self._retries:
+                retries = self._retries if self._insists or answer.status is not None else PROBE_RETRIES
+                if not answer.again or attempt > min(retries, self._retries):
                     tried = f" ({attempt} attempts)" if attempt > 1 else ""
                     raise BackendError(self.clean(f"{answer.message}{tried}"), status=answer.status)
                 await self._sleep(_wait_s(attempt, answer.wait_s))
