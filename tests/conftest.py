@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -28,3 +31,29 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("there is no folder 'shared' beside the repository")
     return folder
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did: its exit status, and the texts on standard output and standard error."""
+
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the command line in this process: ``command("ask", "Who?", stdin=b"")``."""
+    from arbitrag.cli import main
+
+    def run(*arguments: object, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        capsys.readouterr()
+        status = main([str(argument) for argument in arguments])
+        return Ran(status, *capsys.readouterr())
+
+    return run

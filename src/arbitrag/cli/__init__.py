@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character shows its code
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = _command().main(args=given, prog_name="arbitrag", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            status = _command().main(args=given, prog_name="arbitrag", standalone_mode=False)
         sys.stdout.flush()
         if status == INTERRUPTED:
             complain("stopped")
@@ -75,6 +78,11 @@ def _root(
 ) -> None:
     """Decide, question by question, whether a language model should trust its memory, the retrieved passages, both,
     or neither, and show why. Begin with: arbitrag demo"""
+
+
+def _warn(message: Warning | str, *_place: object, **_more: object) -> None:
+    """A warning is for the person, and its place in the code is not."""
+    complain(f"Warning: {message}")
 
 
 def _expected(error: ArbitragError) -> int:

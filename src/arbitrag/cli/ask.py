@@ -76,8 +76,10 @@ def ask(
     if questions is None and sys.stdin.isatty():
         raise UsageError('there is no question; type: arbitrag ask "Who ...?", or give --questions FILE')
     from arbitrag.cli.many import answer_many
+    from arbitrag.jsonl import read_questions
 
-    return asyncio.run(answer_many(questions or "-", parts, out, concurrency))
+    read = read_questions(questions or "-")  # out here, because in an event loop Ctrl-C would wait for the input's end
+    return asyncio.run(answer_many(read, parts, out, concurrency))
 
 
 def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:

@@ -152,8 +152,16 @@ def _places() -> dict[str, str]:
         "response cache": "off; ask with --cache DIR",
         "models of hf": hub,
         "OPENAI_API_KEY": "set" if os.environ.get("OPENAI_API_KEY") else "not set",
-        "OPENAI_BASE_URL": os.environ.get("OPENAI_BASE_URL", "not set"),
+        "OPENAI_BASE_URL": _without_secrets(os.environ.get("OPENAI_BASE_URL", "")) or "not set",
     }
+
+
+def _without_secrets(address: str) -> str:
+    """An address without a user, a password or a query, any of which may be a key."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else ""
 
 
 def _told(report: dict[str, Any]) -> list[str]:

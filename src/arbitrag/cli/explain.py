@@ -67,7 +67,7 @@ def _result(call: Call, width: int) -> str:
     if call.kind in ("retrieve", "fit"):
         passages = call.result if call.kind == "retrieve" else call.result["kept"]
         names = [one_line(each["source"] or each["id"] or each["title"] or each["text"], width) for each in passages]
-        return "\n".join([f"{len(passages)} passages", *names])
+        return "\n".join([f"{len(names)} passage{'' if len(names) == 1 else 's'}", *names])
     return _shown(call.result, width)
 
 

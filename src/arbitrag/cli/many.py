@@ -11,7 +11,6 @@ from typing import Any
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import Parts
 from arbitrag.cli.results import ResultFile
-from arbitrag.jsonl import read_questions
 from arbitrag.kit import Kit, Model
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import Failure, answer_all
@@ -20,12 +19,12 @@ from arbitrag.types import Question, Verdict, to_plain
 Show = Callable[[int, int | None, str], None]
 
 
-async def answer_many(source: str, parts: Parts, out: Path | None, concurrency: int) -> int:
-    """Answer the questions in a file and give the exit status: 1 when any of them failed.
+async def answer_many(questions: list[Question], parts: Parts, out: Path | None, concurrency: int) -> int:
+    """Answer the questions and give the exit status: 1 when any of them failed.
 
     Rows go to standard output, or to ``out``, where those of a run before stay when they were made alike.
     """
-    questions, method = read_questions(source), parts.chosen()
+    method = parts.chosen()
     async with parts.kit() as kit:
         run = _settings_of_run(method, kit)
         opening = nullcontext() if out is None else ResultFile.opened(out, questions, run)

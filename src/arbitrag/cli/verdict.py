@@ -106,7 +106,8 @@ def _flowed(first: str, items: Sequence[str], room: int) -> list[str]:
 
 
 def _place(passage: Passage, room: int) -> str:
-    return one_line(passage.place or passage.title or "without a name", room - 12)
+    """Short enough that a line which begins with it still holds how many more there are."""
+    return one_line(passage.place or passage.title or "without a name", room - 28)
 
 
 def _cut(cut: Cut) -> str:
