@@ -13,7 +13,7 @@ import arbitrag
 from arbitrag import Kit, Passage, Question, Strategy
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.kit import Limits
-from arbitrag.llm.base import Generation, Offer, Prompt, Sampling
+from arbitrag.llm.base import Generation, Offer, Price, Prompt, Sampling
 from arbitrag.methods.direct import Direct
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.run import Failure, answer, answer_all, ask, check, open_kit
@@ -323,3 +323,55 @@ def test_ask_is_the_synchronous_door() -> None:
 async def test_ask_inside_an_event_loop_names_the_way() -> None:
     with pytest.raises(UsageError, match=r"await arbitrag\.answer"):
         ask("Who?", llm=ScriptedLLM(["x"]))
+
+
+class Part(ScriptedLLM):
+    """Says when it is closed."""
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        super().__init__({"": "x"}, likelihood, name=name)
+        self.closed = closed
+
+    async def aclose(self) -> None:
+        self.closed.append(self.name)
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was closed, while addresses open parts that say so."""
+    names: list[str] = []
+
+    class Passages(FixedRetriever):
+        async def aclose(self) -> None:
+            names.append("index")
+
+    monkeypatch.setattr("arbitrag.run.open_llm", lambda address: Part(address, names))
+    monkeypatch.setattr("arbitrag.run.open_index", lambda path: Passages(PASSAGES))
+    return names
+
+
+async def test_open_kit_closes_what_it_opened(closed: list[str]) -> None:
+    async with open_kit("hf:a", index="docs.idx", scorer="hf:b", price=Price(1.0, 2.0)) as kit:
+        assert (kit.llm.backend.name, kit.scorer.backend.name) == ("hf:a", "hf:b")
+        assert (kit.llm.backend.price, kit.scorer.backend.price) == (Price(1.0, 2.0), None)
+        assert closed == []
+    assert sorted(closed) == ["hf:a", "hf:b", "index"]
+
+
+async def test_open_kit_closes_what_it_opened_when_the_work_fails(closed: list[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with open_kit("hf:a", index="docs.idx"):
+            raise ZeroDivisionError
+    assert sorted(closed) == ["hf:a", "index"]
+
+
+async def test_open_kit_takes_wording_and_a_cache(closed: list[str], tmp_path: Path) -> None:
+    (tmp_path / "direct").mkdir()
+    text = "source: s\nwording: w\n---\n=== user\nQ: {question}\n"
+    (tmp_path / "direct" / "answer.txt").write_text(text, encoding="utf-8")
+    async with open_kit("hf:a", wording=tmp_path, cache=tmp_path / "cache") as kit:
+        first, again = [await answer("Who?", "direct", kit) for _ in range(2)]
+        assert first.trace.calls[0].request["prompt"]["messages"] == [{"role": "user", "text": "Q: Who?"}]
+        assert [verdict.trace.calls[0].cached for verdict in (first, again)] == [False, True]
+        assert first.answer == again.answer == "x"
+    assert closed == ["hf:a"]

@@ -81,6 +81,11 @@ def test_agree(left: str, right: str, same: bool) -> None:
         ("Paris\nBecause it is the capital.", "Paris"),
         ('"Paris."', "Paris"),
         ("`Paris`", "Paris"),
+        ("Based on the passages, the answer is Paris.", "Paris"),
+        ("It is the capital of France.\nFinal answer: Paris", "Paris"),
+        ("Question: Which?\nAnswer: Paris", "Paris"),
+        ("Paris\nQuestion: And of Italy?\nAnswer: Rome", "Paris"),  # the model went on by itself
+        ("Paris is the answer:", "Paris is the answer:"),
         ("The answer isolated", "The answer isolated"),
         ("Answering machine", "Answering machine"),
         ("U.S.", "U.S"),  # one final stop goes, as in the reference

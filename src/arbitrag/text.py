@@ -8,6 +8,8 @@ import string
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:?)\s*)+", re.IGNORECASE)
+_MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b\s*:?)\s*(?=\S)", re.IGNORECASE)
+_RUN_ON = re.compile(r"\n\s*question\s*:", re.IGNORECASE)
 _QUOTES = " \t\r\n\"'`"
 _FILLER = " .-_*…–—"
 _DECLINES = frozenset(
@@ -48,11 +50,15 @@ def agree(left: str, right: str) -> bool:
 
 
 def clean_answer(text: str) -> str:
-    """The short answer in a model's reply: first line, without leading labels, quotes or a final full stop.
+    """The short answer in a model's reply: one line, without labels, quotes or a final full stop.
 
-    A reply of dots and dashes is no answer and comes out empty.
+    It is the first line, or what follows "Answer:" or "the answer is" where the reply leads up to it. A question that
+    the model goes on to ask itself is no part of the reply. A reply of dots and dashes is no answer: it comes out
+    empty.
     """
-    answer = _LABEL.sub("", text.strip()).lstrip()
+    reply = _RUN_ON.split(text.strip(), maxsplit=1)[0]
+    mark = _MARK.search(reply)
+    answer = _LABEL.sub("", reply[mark.end() :] if mark else reply).lstrip()
     answer = answer.split("\n", 1)[0].strip(_QUOTES)
     answer = answer.removesuffix(".").strip(_QUOTES)
     return answer if answer.strip(_FILLER) else ""

@@ -12,8 +12,8 @@ alike, so that a backend with a prefix store reads the passages once.
 Paper: arXiv 2606.08397. Reference: mojixu/TrustMargin@c32b114 src/trustmargin.py. Differences: answers that agree are
 not scored, and the passages' wording of them is given; a source that offers no text loses without scoring (the
 reference gives it a likelihood of -1e9, with the same outcome); an answer that only says it does not know becomes a
-refusal when it is chosen; the first line of a reply is the answer (the reference also looks for a later "Answer:");
-likelihoods are not rounded; passages are cut at a word, with their fences counted.
+refusal when it is chosen; a reply ends where the model goes on to ask itself a question; likelihoods are not rounded;
+passages are cut at a word, with their fences counted.
 """
 
 from __future__ import annotations
