@@ -1,0 +1,46 @@
+"""Open a sentence encoder by its address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arbitrag.encode.base import Encoder
+from arbitrag.errors import UsageError, unknown
+
+KINDS = {
+    "hash": "hash (no model: words and their spelling, see arbitrag.encode.hashed)",
+    "st": "st:NAME-OR-PATH (sentence-transformers, in this process)",
+    "onnx": "onnx:FOLDER (onnxruntime, in this process)",
+    "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible embeddings endpoint)",
+}
+
+
+def open_encoder(address: str, **options: Any) -> Encoder:
+    """The encoder at an address such as ``hash``, ``st:BAAI/bge-small-en-v1.5``, ``onnx:folder`` or ``openai:MODEL``.
+
+    ``options`` go to the encoder (see its constructor). Raises UsageError for an address that is not one of these,
+    MissingExtra when the encoder's packages are not installed, BackendError when the model cannot be loaded.
+    """
+    kind, _, rest = address.partition(":")
+    if kind not in KINDS:
+        raise unknown("encoder", kind, KINDS, hint=f"An address looks like {KINDS['st']}.")
+    if kind == "hash":
+        if rest:
+            raise UsageError(f"'{address}': the hash encoder has no models; type: hash")
+        from arbitrag.encode.hashed import HashEncoder
+
+        return HashEncoder(**options)
+    if not rest:
+        raise UsageError(f"'{address}' names no model; an address looks like {KINDS[kind]}")
+    if kind == "st":
+        from arbitrag.encode.transformer import TransformerEncoder
+
+        return TransformerEncoder(rest, **options)
+    if kind == "onnx":
+        from arbitrag.encode.onnx import OnnxEncoder
+
+        return OnnxEncoder(rest, **options)
+    from arbitrag.encode.openai import OpenAIEncoder
+
+    model, _, base_url = rest.partition("@")
+    return OpenAIEncoder(model, base_url=base_url or None, **options)

@@ -1,0 +1,69 @@
+"""What a sentence encoder is: texts in, vectors of length one out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from arbitrag.errors import BackendError
+from arbitrag.text import one_line
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["query", "passage"]
+# What models call the prompt of each kind in their configuration; the first that is not empty counts.
+PROMPT_NAMES: Mapping[Kind, tuple[str, ...]] = {"query": ("query",), "passage": ("document", "passage", "corpus")}
+
+
+class Encoder(Protocol):
+    """Calls are safe to make concurrently from one event loop.
+
+    ``name`` is the address that ``open_encoder`` was given. ``identity`` names everything that decides a vector (model,
+    revision or file hash, prompts, precision): vectors of two identities are never compared. ``width`` is the length of
+    a vector, None for a server's model until its first reply.
+    """
+
+    name: str
+    identity: str
+
+    @property
+    def width(self) -> int | None: ...
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
+        """Unit vectors of shape (texts, width), float32, so that a dot product is a cosine.
+
+        ``kind`` chooses the prompt of models that read queries and passages differently. A text without anything
+        to encode may give a row of zeros, which is similar to nothing. Raises BackendError when the model fails.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+def prompt_for(kind: Kind, prompts: Mapping[str, str | None]) -> str:
+    """What a model wants in front of a text of this kind; nothing, as a rule."""
+    return next((prompt for name in PROMPT_NAMES[kind] if (prompt := prompts.get(name))), "")
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """The rows of (n, width) divided by their lengths, float32; a row of zeros stays as it is."""
+    import numpy as np
+
+    rows = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths == 0, np.float32(1), lengths)
+
+
+def checked(vectors: np.ndarray, texts: Sequence[str], name: str) -> np.ndarray:
+    """``unit_rows`` of a model's output after looking at it: one finite row per text, or a BackendError."""
+    import numpy as np
+
+    rows = np.asarray(vectors, dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[0] != len(texts) or rows.shape[1] == 0:
+        raise BackendError(f"{name} was given {len(texts)} texts and returned vectors of shape {rows.shape}")
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        broken = texts[int(np.argmin(finite))]
+        raise BackendError(f"{name} returned a vector that is not finite for: {one_line(broken)}")
+    return unit_rows(rows)

@@ -1,0 +1,129 @@
+"""A lexical encoder without a model: texts are near when they share words, or words that are spelled alike.
+
+It knows no meaning: "car" and "automobile" are as far apart as any two words. What it adds to BM25 is spelling
+(plurals, inflection, typing errors) at 256 numbers per passage and no download. That makes it the embedded default, and
+fast enough to measure an index with.
+
+A word w has the direction
+
+    d(w) = sqrt(1/2) * s(w) + sqrt(1/2 / |grams(w)|) * sum of s(g) over g in grams(w)
+
+where ``s(feature)`` is a vector of 256 signs, the bits of the feature's BLAKE2b digest (a signed random projection of
+the one-hot feature space; Achlioptas 2003, "Database-friendly random projections"), and grams are the runs of 3 and 4
+characters of "<w>". A text is
+
+    sum over its distinct words of (1 + ln count(w)) * weight(w) * d(w),   weight(w) = min(1, (length(w) / 6)^2)
+
+divided by its length. No document frequencies are needed: by Zipf's law of abbreviation the words that are everywhere
+are short, so length stands in for rarity, and a text's vector depends on nothing but the text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import threading
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from arbitrag.encode.base import Kind, unit_rows
+
+WIDTH = 256
+_WORD = re.compile(r"\w{1,32}")  # a longer run without a gap is read in pieces, so that no text makes a huge word
+_FULL_WEIGHT = 6  # characters
+_BATCH = 128  # texts summed at once
+_KEPT_WORDS = 1 << 16  # directions kept for words already seen: 64 MB
+
+
+class HashEncoder:
+    """The encoder ``hash``: 256 wide, the same in every process and on every machine."""
+
+    name = "hash"
+    identity = "hash:256:1"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, int] = {}
+        self._directions = np.empty((0, WIDTH), np.float32)
+
+    @property
+    def width(self) -> int:
+        return WIDTH
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
+        """Unit vectors (texts, 256) float32; queries and passages are read alike; zeros for a text without words."""
+        if len(texts) == 1:
+            return self._encode(texts)  # a query takes less time than the way to a thread
+        return await asyncio.to_thread(self._encode, texts)
+
+    async def aclose(self) -> None:
+        pass
+
+    def _encode(self, texts: Sequence[str]) -> np.ndarray:
+        vectors = np.empty((len(texts), WIDTH), np.float32)
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            with self._lock:
+                vectors[start : start + len(batch)] = self._sums([_WORD.findall(text.lower()) for text in batch])
+        return unit_rows(vectors)
+
+    def _sums(self, texts: Sequence[list[str]]) -> np.ndarray:
+        """The weighted sums of word directions, (texts, 256)."""
+        self._learn(set().union(*texts))
+        seen = self._rows
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        rows = np.fromiter(map(seen.__getitem__, chain.from_iterable(texts)), np.int64, int(lengths.sum()))
+        # Each distinct word of a text once, with its count: one sort over (text, word) pairs.
+        pairs = np.repeat(np.arange(len(texts), dtype=np.int64), lengths) << 32 | rows
+        distinct, counts = np.unique(pairs, return_counts=True)
+        weights = (1 + np.log(counts)).astype(np.float32)
+        text_of, word_of = distinct >> 32, distinct & 0xFFFFFFFF
+        used, column = np.unique(word_of, return_inverse=True)
+        spread = np.zeros((len(texts), len(used)), np.float32)
+        spread[text_of, column] = weights
+        return np.asarray(spread @ self._directions[used])
+
+    def _learn(self, words: set[str]) -> None:
+        """Make sure that every word has a row in the table of directions, emptying a full table first."""
+        fresh = sorted(word for word in words if word not in self._rows)
+        if len(self._rows) + len(fresh) > _KEPT_WORDS:
+            self._rows.clear()
+            fresh = sorted(words)
+        if not fresh:
+            return
+        needed = len(self._rows) + len(fresh)
+        if needed > len(self._directions):
+            grown = np.empty((max(needed, 2 * len(self._directions)), WIDTH), np.float32)
+            grown[: len(self._rows)] = self._directions[: len(self._rows)]
+            self._directions = grown
+        self._directions[len(self._rows) : needed] = _directions(fresh)
+        self._rows.update(zip(fresh, range(len(self._rows), needed), strict=True))
+
+
+def _directions(words: Sequence[str]) -> np.ndarray:
+    """Weight times direction of each word, (words, 256)."""
+    grams = [_grams(word) for word in words]
+    signs = _signs([*words, *(gram for of_word in grams for gram in of_word)])
+    starts = np.cumsum([0, *map(len, grams[:-1])])
+    spelling = np.add.reduceat(signs[len(words) :], starts, axis=0)
+    shares = np.sqrt(0.5 / np.array([len(of_word) for of_word in grams], np.float32))[:, None]
+    weights = np.array([min(1.0, (len(word) / _FULL_WEIGHT) ** 2) for word in words], np.float32)[:, None]
+    return np.asarray(weights * (np.sqrt(np.float32(0.5)) * signs[: len(words)] + shares * spelling))
+
+
+def _grams(word: str) -> list[str]:
+    """The runs of 3 and 4 characters of ``<word>``; every word has at least one."""
+    marked = f"<{word}>"
+    return [marked[at : at + n] for n in (3, 4) for at in range(len(marked) - n + 1)]
+
+
+def _signs(features: Sequence[str]) -> np.ndarray:
+    """A row of 256 signs for each feature: the bits of its digest, 1 as +1 and 0 as -1; (features, 256) float32."""
+    digests = b"".join(
+        hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=32).digest() for feature in features
+    )
+    bits = np.unpackbits(np.frombuffer(digests, np.uint8)).reshape(len(features), WIDTH)
+    return bits.astype(np.float32) * 2 - 1
