@@ -83,6 +83,28 @@ def graph(without: Sequence[str] = ()) -> Any:
     return model
 
 
+def with_half_cache(model: Any) -> Any:
+    """The same graph with keys and values that travel as float16, and logits too."""
+    make, half = onnx.helper.make_node, onnx.TensorProto.FLOAT16
+    before, after = [], []
+    for value in [*model.graph.input, *model.graph.output]:
+        cached = value.name.startswith(("past_key_values", "present"))
+        if not cached and value.name != "logits":
+            continue
+        full, value.type.tensor_type.elem_type = f"{value.name}.full", half
+        for node in model.graph.node:
+            node.input[:] = [full if name == value.name else name for name in node.input]
+            node.output[:] = [full if name == value.name else name for name in node.output]
+        if value.name.startswith("past"):
+            before.append(make("Cast", [value.name], [full], to=onnx.TensorProto.FLOAT))
+        else:
+            after.append(make("Cast", [full], [value.name], to=half))
+    nodes = [*before, *model.graph.node, *after]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
 def drop_input(model: Any, name: str) -> None:
     kept = [value for value in model.graph.input if value.name != name]
     del model.graph.input[:]
@@ -144,6 +166,16 @@ def test_a_padded_batch_in_two_steps_equals_each_text_alone(without: tuple[str, 
         assert np.allclose(second.logits[row], whole.logits[0], atol=1e-4)
         longer = alone(subject, [*text, *([1], [2, 3])[row]], 1)
         assert np.allclose(third.logits[row, -1], longer.logits[0, -1], atol=1e-4)
+
+
+def test_keys_and_values_in_half_precision(tmp_path: Path) -> None:
+    full, half = runtime(tmp_path), runtime(tmp_path, with_half_cache(graph()), "half.onnx")
+    assert half.facts.token_bytes == full.facts.token_bytes // 2
+    first = padded(half, None, [0, 0], [TEXTS[0][:4], TEXTS[1][:1]], keep=1)
+    second = padded(half, first.cache, [4, 1], [TEXTS[0][4:], TEXTS[1][1:]], keep=1)
+    targets = np.array([[5], [5]])
+    expected = [full.logprobs(alone(full, text, 1).logits, targets[:1])[0] for text in TEXTS]
+    assert np.allclose(half.logprobs(second.logits, targets), expected, atol=0.02)
 
 
 def test_a_row_of_one_token_still_gives_as_many_logits_as_the_batch(tmp_path: Path) -> None:

@@ -220,3 +220,28 @@ def test_a_transformers_tokenizer_is_copied() -> None:
     assert bare.truncation is not None
     with pytest.raises(BackendError, match="no fast form"):
         TextCodec.from_transformers(FromTransformers(None))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        CHAT,
+        "{%- for m in messages %}\n  {%- if loop.first %}{{ bos_token }}{% endif %}\n"
+        "{{ '<|im_end|>' + m['role'] + '\n' + m['content'] | trim + '</s>\n' }}\n{%- endfor %}\n"
+        "{%- if add_generation_prompt %}\n{{- '<think>' }}\n{%- endif %}\n",
+    ],
+)
+def test_messages_become_the_ids_that_transformers_gives(template: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=byte_tokenizer(), bos_token="<s>", eos_token="</s>", chat_template=template
+    )
+    messages = (Message("system", "Be brief."), Message("user", " Who wrote “X & Y”?\n"), Message("assistant", "Z"))
+    theirs = fast.apply_chat_template(
+        [{"role": message.role, "content": message.text} for message in messages],
+        add_generation_prompt=True,
+        return_dict=False,
+    )
+    assert TextCodec.from_transformers(fast).encode_prompt(Prompt(messages)) == theirs
+    text = "Who wrote “X & Y”?"
+    assert TextCodec.from_transformers(fast).encode_prompt(Prompt(text=text)) == fast(text).input_ids
