@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import random
 import statistics
 import sys
 import time
@@ -34,6 +35,10 @@ def alternate(*sides: Callable[[], object], rounds: int, warm_up: int = 1) -> li
             side()
             list_of.append(time.perf_counter() - began)
     return seconds
+
+
+def _ratio(rounds: Sequence[tuple[float, float]]) -> float:
+    return statistics.median(a for a, _ in rounds) / statistics.median(b for _, b in rounds)
 
 
 class Bench:
@@ -79,11 +84,12 @@ class Bench:
         at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:
-        """The ratio of medians, with the quartiles of the round-by-round ratios as its spread."""
-        rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
-        low, _, high = statistics.quantiles(rounds, n=4) if len(rounds) > 1 else (rounds[0],) * 3
-        self.figure(what, statistics.median(ours) / statistics.median(theirs), at_most=at_most, at_least=at_least)
-        self._rows[-1] |= {"spread": [low, high], "rounds": len(rounds)}
+        """The ratio of medians, with its 90% interval under resampling of the rounds as its spread."""
+        pairs = list(zip(ours, theirs, strict=True))
+        rng = random.Random(self.options.seed)
+        resampled = sorted(_ratio(rng.choices(pairs, k=len(pairs))) for _ in range(1000))
+        self.figure(what, _ratio(pairs), at_most=at_most, at_least=at_least)
+        self._rows[-1] |= {"spread": [resampled[49], resampled[949]], "rounds": len(pairs)}
 
     def finish(self, **sizes: Any) -> None:
         """Print the table (and the JSON line), write the file when asked, and exit 1 when a bar is missed."""
