@@ -42,8 +42,12 @@ class Limits:
     tokens: int = 4096
     slots: int = 262_144
 
-    def halved(self) -> Limits:
-        return Limits(max(1, self.rows // 2), max(1, self.tokens // 2), max(1, self.slots // 2))
+    def below(self, rows: int, fresh: int, width: int) -> Limits:
+        """Half of a batch that was too large; a single row says nothing about batches, nor a step about reading."""
+        if rows == 1:
+            return self
+        tokens = self.tokens if fresh == 1 else min(self.tokens, rows * fresh // 2)
+        return Limits(self.rows, tokens, min(self.slots, rows * width // 2))
 
 
 @dataclass(eq=False, slots=True)
@@ -142,6 +146,7 @@ class Reader:
         self.store = store
         self.limits = limits
         self._said = False
+        self._tried = (1, 1, 1)  # rows, new tokens and slots of the last pass
 
     def read(self, requests: Sequence[Request]) -> None:
         """Read the prompts of these requests; one that fails has its error when this returns.
@@ -286,6 +291,7 @@ class Reader:
         import numpy
 
         past, fresh = max(row.past for row in rows), max(len(row.fresh) for row in rows)
+        self._tried = len(rows), fresh, past + fresh
         ids = numpy.zeros((len(rows), fresh), numpy.int64)
         positions = numpy.zeros_like(ids)
         mask = numpy.zeros((len(rows), past + fresh), bool)
@@ -312,7 +318,7 @@ class Reader:
             work(batch)
             return
         except OutOfMemory as error:
-            freed = self.out_of_memory()
+            freed = self.out_of_memory(*self._tried)
             if freed and len(batch) == 1:
                 self._attempt(batch, work, owner)
                 return
@@ -325,9 +331,9 @@ class Reader:
         for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
             self._attempt(half, work, owner)
 
-    def out_of_memory(self) -> int:
-        """Make the next batches smaller, give back what is stored, say so the first time; returns the bytes freed."""
-        self.limits = self.limits.halved()
+    def out_of_memory(self, rows: int, fresh: int, width: int) -> int:
+        """Make the next batches smaller than this one, and give back what is stored; returns the bytes freed."""
+        self.limits = self.limits.below(rows, fresh, width)
         before = self.store.bytes
         self.store.clear()
         if not self._said:

@@ -28,7 +28,7 @@ _PLAIN = {"full_attention", "sliding_attention"}
 _EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory")
 
 
-class GrowingLayer(cache_utils.DynamicLayer):  # type: ignore[no-untyped-call]  (its base registers subclasses)
+class GrowingLayer(cache_utils.DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of one layer, (rows, heads, slots, width), in buffers with room for more slots."""
 
     is_initialized: bool

@@ -39,12 +39,8 @@ class Writer:
         return len(self._rows.requests) if self._rows else 0
 
     @property
-    def slots(self) -> int:
-        """Slots of keys and values in the running batch, padding included."""
-        return len(self._rows.requests) * self._rows.width if self._rows else 0
-
-    @property
     def width(self) -> int:
+        """Slots of keys and values in each row, padding included."""
         return self._rows.width if self._rows else 0
 
     def start(self, requests: list[Write]) -> list[Write]:
@@ -60,7 +56,8 @@ class Writer:
             if alive:
                 self._join([requests[at] for at in alive])
         except OutOfMemory as error:
-            freed = self.reader.out_of_memory()
+            width = max(self.width, *(len(request.ids) for request in requests))
+            freed = self.reader.out_of_memory(len(self) + len(requests), 1, width)
             return self._again(requests, error, hopeless=not freed and self._rows is None)
         except Exception as error:  # noqa: BLE001  (every request carries it)
             for request in requests:
@@ -96,7 +93,7 @@ class Writer:
             self._keep(self._choose(self._forward(rows), rows.requests))
         except OutOfMemory as error:
             self._rows = None
-            freed = self.reader.out_of_memory()
+            freed = self.reader.out_of_memory(len(rows.requests), 1, rows.width)
             return self._again(rows.requests, error, hopeless=not freed)
         except Exception as error:  # noqa: BLE001  (every request of the batch carries it)
             self.fail(error)

@@ -1,0 +1,148 @@
+"""Parts for tests of the in-process engine: a tiny random model, a codec of numbers, and the plain computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from arbitrag.llm.base import Prompt
+from arbitrag.llm.engine import Engine
+from arbitrag.llm.runtime import Block, Facts, OutOfMemory, Step
+from arbitrag.llm.torch_runtime import Cache, TorchRuntime
+
+VOCABULARY = 64
+CONTEXT = 256
+EOS = 1
+
+
+class NumberCodec:
+    """Texts are numbers with spaces between them: "5 17 3" is the tokens 5, 17 and 3."""
+
+    eos_ids = frozenset([EOS])
+    identity = "numbers"
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]:
+        return self.encode(prompt.text if prompt.text is not None else prompt.messages[-1].text)
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(str(id) for id in ids)
+
+
+def words(ids: Sequence[int]) -> str:
+    return NumberCodec().decode(ids)
+
+
+def ask(ids: Sequence[int]) -> Prompt:
+    return Prompt(text=words(ids), lead=" ")
+
+
+def for_use(model: Any) -> Any:
+    """The model without dropout; also one that a type checker knows less about than transformers says."""
+    return model.eval()
+
+
+@cache
+def tiny_model(seed: int = 0) -> Any:
+    """Two layers, width 32, grouped heads; weights large enough that no two tokens are about equally likely."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.3,
+        tie_word_embeddings=False,
+    )
+    return for_use(LlamaForCausalLM(config))
+
+
+def tiny_runtime(seed: int = 0) -> TorchRuntime:
+    return TorchRuntime(tiny_model(seed), identity=f"tiny {seed}")
+
+
+def tiny_engine(runtime: Any = None, **options: Any) -> Engine:
+    return Engine(runtime or tiny_runtime(), NumberCodec(), name="tiny", **options)
+
+
+@cache
+def plain_logits(ids: tuple[int, ...]) -> np.ndarray:
+    """Log-probabilities (len(ids), vocabulary) by one plain pass over one row."""
+    with torch.inference_mode():
+        logits = tiny_model()(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+        found: np.ndarray = logits.log_softmax(-1).numpy()
+        return found
+
+
+def plain_scores(prompt: Sequence[int], continuation: Sequence[int]) -> list[float]:
+    rows = plain_logits((*prompt, *continuation))[len(prompt) - 1 : -1]
+    return [float(row[id]) for row, id in zip(rows, continuation, strict=True)]
+
+
+def plain_greedy(prompt: Sequence[int], limit: int) -> list[int]:
+    """Greedy tokens up to the limit or the end token, which is left out."""
+    ids = list(prompt)
+    while len(ids) < len(prompt) + limit:
+        following = int(plain_logits(tuple(ids))[-1].argmax())
+        if following == EOS:
+            break
+        ids.append(following)
+    return ids[len(prompt) :]
+
+
+class Wrapped:
+    """A runtime that another stands behind; tests change what they need."""
+
+    def __init__(self, inner: TorchRuntime | None = None) -> None:
+        self.inner = inner or tiny_runtime()
+        self.shapes: list[tuple[int, int, int]] = []  # (rows, new tokens, past slots) of every pass
+
+    @property
+    def facts(self) -> Facts:
+        return self.inner.facts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def forward(
+        self, ids: np.ndarray, mask: np.ndarray, positions: np.ndarray, cache: Cache | None, **options: Any
+    ) -> Step:
+        self.shapes.append((*ids.shape, mask.shape[1] - ids.shape[1]))
+        return self.inner.forward(ids, mask, positions, cache, **options)
+
+
+class Cramped(Wrapped):
+    """A device with room for so many slots of keys and values in one batch."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.failures = 0
+
+    def _check(self, slots: int) -> None:
+        if slots > self.slots:
+            self.failures += 1
+            raise OutOfMemory
+
+    def forward(self, ids: np.ndarray, mask: np.ndarray, *rest: Any, **options: Any) -> Step:
+        self._check(mask.size)
+        return super().forward(ids, mask, *rest, **options)
+
+    def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:
+        self._check(len(rows) * max(sum(keys.shape[2] for keys, _ in blocks) for blocks in rows))
+        return self.inner.assemble(rows)
+
+    def join(self, first: Cache, second: Cache) -> Cache:
+        sides = [cache.layers[0].keys.shape for cache in (first, second)]
+        self._check((sides[0][0] + sides[1][0]) * max(side[2] for side in sides))
+        return self.inner.join(first, second)

@@ -1,0 +1,133 @@
+"""What a request read, reused and wrote is counted to the token; what begins alike is read once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from engine_parts import Wrapped, ask, plain_greedy, tiny_engine, words
+
+from arbitrag.llm.base import Sampling, Tokens
+
+PASSAGES = [2 + (7 * at) % 61 for at in range(150)]
+QUESTION, ENDING = [20, 21, 22, 23, 24], [30, 31]
+EVIDENCE, EMPTY, MEMORY = PASSAGES + QUESTION + ENDING, PASSAGES + ENDING, QUESTION + ENDING
+D, R = [40, 41, 42], [50, 51]
+FOUR = Sampling(max_tokens=4)
+
+
+async def test_trustmargin_reads_the_passages_once() -> None:
+    runtime = Wrapped()
+    engine = tiny_engine(runtime)
+    memory, evidence = await asyncio.gather(
+        engine.generate(ask(MEMORY), FOUR),
+        engine.generate(ask(EVIDENCE), FOUR),
+    )
+    written = [len(plain_greedy(prompt, 4)) for prompt in (MEMORY, EVIDENCE)]
+    assert memory.tokens == Tokens(len(MEMORY), 0, written[0])
+    assert evidence.tokens == Tokens(len(EVIDENCE), 0, written[1])
+
+    answers = [words(D), words(R)]
+    q, qp, p = await asyncio.gather(*(engine.score(ask(prompt), answers) for prompt in (MEMORY, EVIDENCE, EMPTY)))
+    continuations = len(D) - 1 + len(R) - 1  # the last token of each is only predicted
+    assert q.tokens == Tokens(continuations, len(MEMORY))
+    assert qp.tokens == Tokens(continuations, len(EVIDENCE))
+    assert p.tokens == Tokens(len(ENDING) + continuations, len(PASSAGES))
+
+    long = [rows * fresh for rows, fresh, _ in runtime.shapes if fresh >= len(PASSAGES)]
+    assert long == [len(EVIDENCE)]
+    await engine.aclose()
+
+
+async def test_requests_that_arrive_together_share_too() -> None:
+    engine = tiny_engine()
+    evidence, empty = await asyncio.gather(
+        engine.generate(ask(EVIDENCE), FOUR),
+        engine.score(ask(EMPTY), [words([40])]),
+    )
+    assert evidence.tokens.read == len(EVIDENCE)
+    assert empty.tokens == Tokens(len(ENDING), len(PASSAGES))
+    await engine.aclose()
+
+
+async def test_probing_is_the_prefill_of_the_answer() -> None:
+    engine = tiny_engine()
+    probe = await engine.inspect(ask(EVIDENCE), [1])
+    answer = await engine.generate(ask(EVIDENCE), FOUR)
+    assert probe.tokens == Tokens(len(EVIDENCE), 0)
+    assert answer.tokens == Tokens(0, len(EVIDENCE), len(plain_greedy(EVIDENCE, 4)))
+    await engine.aclose()
+
+
+async def test_probing_and_answering_together() -> None:
+    engine = tiny_engine()
+    answer, probe = await asyncio.gather(engine.generate(ask(EVIDENCE), FOUR), engine.inspect(ask(EVIDENCE), [1]))
+    assert probe.tokens == Tokens(len(EVIDENCE), 0)
+    assert answer.tokens.read == 0
+    again = await engine.inspect(ask(EVIDENCE), [2])  # hidden states are not kept: the last token is read again
+    assert again.tokens == Tokens(1, len(EVIDENCE) - 1)
+    await engine.aclose()
+
+
+async def test_samples_of_one_prompt_share_it() -> None:
+    engine = tiny_engine()
+    draws = [Sampling(max_tokens=3, temperature=1.0, seed=seed) for seed in range(5)]
+    found = await asyncio.gather(*(engine.generate(ask(EVIDENCE), draw) for draw in draws))
+    assert sorted(each.tokens.read for each in found) == [0, 0, 0, 0, len(EVIDENCE)]
+    assert {each.tokens.read + each.tokens.reused for each in found} == {len(EVIDENCE)}
+    await engine.aclose()
+
+
+async def test_a_common_system_text_is_read_once() -> None:
+    engine = tiny_engine()
+    system = PASSAGES[:40]
+    prompts = [[*system, 10 + n, 20 + n] for n in range(6)]
+    found = await engine.next_token([ask(prompt) for prompt in prompts])
+    assert found.tokens == Tokens(42 + 5 * 2, 5 * 40)
+    await engine.aclose()
+
+
+async def test_alike_beginnings_are_read_twice_when_the_store_has_no_room() -> None:
+    engine = tiny_engine(prefix_bytes=0)
+    found = await engine.next_token([ask(EVIDENCE), ask(EMPTY)])
+    assert found.tokens == Tokens(len(EVIDENCE) + len(EMPTY), 0)
+    await engine.aclose()
+
+
+async def test_deterministic_mode_shares_nothing_and_repeats_to_the_last_bit() -> None:
+    async def run() -> list[object]:
+        engine = tiny_engine(deterministic=True)
+        results = await asyncio.gather(
+            engine.generate(ask(EVIDENCE), Sampling(max_tokens=5, logprobs=True)),
+            engine.score(ask(EMPTY), [words(D), words(R)]),
+            engine.generate(ask(MEMORY), Sampling(max_tokens=5, temperature=1.0, seed=3, logprobs=True)),
+            engine.score(ask(EVIDENCE), [words(D), words(R)]),
+        )
+        await engine.aclose()
+        return list(results)
+
+    first, second = await run(), await run()
+    assert first == second
+    assert [each.tokens.reused for each in first] == [0, 0, 0, 0]  # type: ignore[attr-defined]
+
+
+async def test_deterministic_mode_runs_one_row_at_a_time() -> None:
+    runtime = Wrapped()
+    engine = tiny_engine(runtime, deterministic=True)
+    await asyncio.gather(*(engine.generate(ask([5 + n, 6, 7]), FOUR) for n in range(4)))
+    assert {rows for rows, _, _ in runtime.shapes} == {1}
+    await engine.aclose()
+
+
+async def test_concurrent_answers_are_written_in_one_batch() -> None:
+    runtime = Wrapped()
+    engine = tiny_engine(runtime)
+    found = await asyncio.gather(*(engine.generate(ask([5 + n, 6, 7]), FOUR) for n in range(4)))
+    assert [each.text for each in found] == [words(plain_greedy([5 + n, 6, 7], 4)) for n in range(4)]
+    assert runtime.shapes[0] == (4, 3, 0)
+    assert len(runtime.shapes) <= 4
+    await engine.aclose()
