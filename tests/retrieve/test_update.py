@@ -66,13 +66,13 @@ def test_only_what_changed_is_read_again(docs: Path, idx: Path, monkeypatch: pyt
     (docs / "rows.jsonl").unlink()
     (docs / "new.txt").write_text("Something new.")
     read: list[str] = []
-    from arbitrag.retrieve import update
+    from arbitrag.retrieve import ingest, update
 
     def noting(path: Path, source: str, tokens: int) -> object:
         read.append(source)
         return real(path, source, tokens)
 
-    real = update.read_document
+    real = ingest.read_document
     monkeypatch.setattr(update, "read_document", noting)
     report = update_index(docs, idx)
     assert counts(report) == (1, 1, 1, 2)

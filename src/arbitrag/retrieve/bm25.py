@@ -92,6 +92,12 @@ class Bm25Index:
             raise UsageError(f"k is {k}; ask for at least one passage")
         return await asyncio.to_thread(self._search, query, k, where or {})
 
+    def passages_by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
+        """The passages with these keys, as far as the index has them; of equal ones the first. See ``vectors``."""
+        view = self._current()
+        with engine_errors(self._folder):
+            return view.by_key(keys)
+
     async def aclose(self) -> None:
         """Nothing to do: the files are mapped, and let go with the object."""
 
@@ -125,13 +131,24 @@ class _View:
     stamp: Stamp = ()
 
     def best(self, words: Sequence[str], k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
+        from pydantic_core import from_json  # a quarter of json.loads' time, which shows in a query of 20 passages
+
         query = _query(self.index.schema, words, where)
         found = []
         for score, address in self._hits(query, k):
-            payload = json.loads(self.searcher.doc(address).get_first("passage") or b"")
+            payload = from_json(self.searcher.doc(address).get_first("passage") or b"")
             found.append((-score, payload.pop("order"), payload))
         found.sort(key=lambda each: each[:2])
         return tuple(Passage(score=-score, **payload) for score, _, payload in found[:k])
+
+    def by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
+        addresses = addresses_by_key(self.searcher, self.index.schema, keys)
+        found = []
+        for key, address in zip(self.searcher.fast_field_values("key", addresses), addresses, strict=True):
+            payload = from_json(self.searcher.doc(address).get_first("passage") or b"")
+            found.append((payload.pop("order"), key, payload))
+        found.sort(key=lambda each: each[0], reverse=True)
+        return {key: Passage(**payload) for _, key, payload in found}
 
     def _hits(self, query: tantivy.Query, k: int) -> list[tuple[float, tantivy.DocAddress]]:
         """The best ``k`` and whatever ties with the last of them; scores in six digits.
@@ -149,8 +166,11 @@ class _View:
             limit = min(limit * 4, k + _MOST_TIED)
 
 
-def new_index(folder: Path | None, language: str) -> tantivy.Index:
-    """tantivy's index in a folder, made when it is not there; in memory without one."""
+def new_index(folder: Path | None, language: str, *, keyed: bool = False) -> tantivy.Index:
+    """tantivy's index in a folder, made when it is not there; in memory without one.
+
+    With ``keyed`` its passages can be found by the key under which their vectors are stored.
+    """
     import tantivy
 
     builder = tantivy.SchemaBuilder()
@@ -158,21 +178,30 @@ def new_index(folder: Path | None, language: str) -> tantivy.Index:
     builder.add_text_field("tags", stored=False, tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("file", indexed=True)
     builder.add_bytes_field("passage", stored=True)
+    if keyed:
+        builder.add_unsigned_field("key", indexed=True, fast=True)
     index = tantivy.Index(builder.build(), None if folder is None else str(folder))
     index.register_tokenizer(analysis.NAME, analysis.analyzer(language))
     return index
 
 
-def to_document(passage: Passage, file: int, order: tuple[str, int], schema: tantivy.Schema) -> tantivy.Document:
-    """A passage as tantivy stores it. ``file`` is the number of the file's version; ``order`` decides among ties."""
+def to_document(
+    passage: Passage, file: int, order: tuple[str, int], schema: tantivy.Schema, key: int | None = None
+) -> tantivy.Document:
+    """A passage as tantivy stores it. ``file`` is the number of the file's version; ``order`` decides among ties.
+
+    ``key`` is that of the passage's vector, for an index that is ``keyed``.
+    """
     import tantivy
 
     values = {
         "body": analysis.searchable(f"{passage.title}\n{passage.text}"),
         "file": file,
         "passage": _payload(passage, order),
-        "tags": [_tag(key, value) for key, value in passage.metadata.items()],
+        "tags": [_tag(name, value) for name, value in passage.metadata.items()],
     }
+    if key is not None:
+        values["key"] = key
     return tantivy.Document.from_dict(values, schema)
 
 
@@ -181,6 +210,23 @@ def of_file(schema: tantivy.Schema, number: int) -> tantivy.Query:
     from tantivy import Query
 
     return Query.term_query(schema, "file", number, "basic")
+
+
+def addresses_by_key(
+    searcher: tantivy.Searcher, schema: tantivy.Schema, keys: Sequence[int]
+) -> list[tantivy.DocAddress]:
+    """Where the passages with these keys lie; those of equal passages are all there, in no order."""
+    from tantivy import Occur, Query
+
+    if not keys:
+        return []
+    query = Query.boolean_query([(Occur.Should, Query.term_query(schema, "key", key)) for key in keys])
+    limit = 2 * len(keys)
+    while True:
+        hits = searcher.search(query, limit, count=False).hits
+        if len(hits) < limit:
+            return [address for _, address in hits]
+        limit *= 8
 
 
 @contextmanager

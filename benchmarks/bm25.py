@@ -1,0 +1,155 @@
+"""BM25 top 20 over a million passages: our retrieve against bare tantivy on the same files, and what both steps need.
+
+The passages have about 100 words of a Zipf distributed vocabulary of 200,000, made from the seed and streamed to
+JSON lines; building and querying run in processes of their own, whose highest resident memory is reported (mapped
+pages of the index count). Bare tantivy parses the query and fetches the stored bytes; ours also keeps ties in order,
+decodes the passages, and crosses a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _bench import Bench, alternate
+
+VOCABULARY = 200_000
+WORDS = 100
+K = 20
+QUERIES = 40  # per round
+
+
+def write_passages(path: Path, count: int, seed: int) -> None:
+    """``count`` rows of 80 to 120 words; word number r is drawn with a chance proportional to 1 / (r + 2.7)."""
+    import numpy as np
+
+    chance = np.random.default_rng(seed)
+    share = 1 / (np.arange(VOCABULARY) + 2.7)
+    bounds = np.cumsum(share / share.sum())
+    words = [word(rank) for rank in range(VOCABULARY)]
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(0, count, 5000):
+            size = min(5000, count - start)
+            lengths = chance.integers(WORDS - 20, WORDS + 21, size=size)
+            ranks = np.searchsorted(bounds, chance.random(int(lengths.sum()))).clip(max=VOCABULARY - 1).tolist()
+            place = 0
+            for length in lengths.tolist():
+                text = " ".join([words[rank] for rank in ranks[place : place + length]])
+                place += length
+                file.write(f'{{"text": "{text}."}}\n')
+
+
+def word(rank: int) -> str:
+    """A made-up word for each rank, shorter for frequent ones: ba, be, … baba."""
+    syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+    text, rank = syllables[rank % len(syllables)], rank // len(syllables)
+    while rank:
+        rank -= 1
+        text, rank = syllables[rank % len(syllables)] + text, rank // len(syllables)
+    return text
+
+
+def questions(count: int, seed: int) -> list[str]:
+    """Eight different words each: three frequent ones, as in a question, and five from the vocabulary's upper half."""
+    chance = random.Random(seed)
+    asked = []
+    for _ in range(count):
+        ranks: set[int] = set()
+        while len(ranks) < 3:
+            ranks.add(int(chance.random() ** 3 * 100))
+        while len(ranks) < 8:
+            ranks.add(int(chance.random() ** 2 * VOCABULARY / 2))
+        asked.append(" ".join(word(rank) for rank in sorted(ranks)))
+    return asked
+
+
+def build(folder: Path) -> dict[str, float]:
+    from arbitrag.retrieve import update_index
+
+    report = update_index(folder / "passages.jsonl", folder / "docs.idx")
+    return {"seconds": report.seconds, "passages": report.passages}
+
+
+def query(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+    import tantivy
+
+    from arbitrag.retrieve.analysis import NAME, analyzer
+    from arbitrag.retrieve.bm25 import Bm25Index
+
+    ours = Bm25Index.open(folder / "docs.idx")
+    bare = tantivy.Index.open(str(folder / "docs.idx" / "bm25"))
+    bare.register_tokenizer(NAME, analyzer("english"))
+    searcher = bare.searcher()
+    asked = questions(QUERIES, seed + 1)
+
+    def with_retrieve() -> list[list[float]]:
+        async def all_of_them() -> list[list[float]]:
+            return [[passage.score or 0.0 for passage in await ours.retrieve(text, K)] for text in asked]
+
+        return asyncio.run(all_of_them())
+
+    def with_tantivy() -> list[list[float]]:
+        scores = []
+        for text in asked:
+            hits = searcher.search(bare.parse_query(text, ["body"]), K, count=False).hits
+            passages = [searcher.doc(address).get_first("passage") for _, address in hits]
+            assert len(passages) == len(hits)
+            scores.append([score for score, _ in hits])
+        return scores
+
+    for left, right in zip(with_retrieve(), with_tantivy(), strict=True):
+        assert all(abs(a - b) <= 1e-4 * b for a, b in zip(left, right, strict=True)), "the two sides differ"
+    seconds = alternate(with_retrieve, with_tantivy, rounds=rounds)
+    return {"ours": seconds[0], "bare": seconds[1]}
+
+
+def in_own_process(step: str, folder: Path, *rest: object) -> dict[str, object]:
+    """The result of a step, with the highest resident memory of its process in MB."""
+    command = [sys.executable, __file__, "--step", step, str(folder), *map(str, rest)]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return dict(json.loads(found.stdout))
+
+
+def run_step(step: str, folder: Path, *rest: str) -> None:
+    result = build(folder) if step == "build" else query(folder, *map(int, rest))
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({**result, "peak_mb": peak_kib / 1024}))
+
+
+def main() -> None:
+    bench = Bench("bm25", __doc__, packages=["tantivy", "arbitrag"])
+    count = bench.pick(quick=100_000, full=1_000_000)
+    rounds = bench.pick(quick=9, full=15)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.perf_counter()
+        write_passages(folder / "passages.jsonl", count, bench.options.seed)
+        print(f"{count:,} passages written in {time.perf_counter() - began:.0f} s", flush=True)
+        built = in_own_process("build", folder)
+        assert built["passages"] == count, built
+        on_disk = sum(path.stat().st_size for path in (folder / "docs.idx").rglob("*") if path.is_file())
+        found = in_own_process("query", folder, rounds, bench.options.seed)
+    ours, bare = found["ours"], found["bare"]
+    assert isinstance(ours, list)
+    assert isinstance(bare, list)
+    bench.ratio("retrieve / bare tantivy, top 20", ours, bare, at_most=1.3)
+    bench.figure("one query, median", sorted(ours)[len(ours) // 2] / QUERIES * 1000, unit="ms")
+    bench.figure("building, seconds", float(str(built["seconds"])), unit="s")
+    bench.figure("building, peak memory", float(str(built["peak_mb"])), unit="MB", at_most=500)
+    bench.figure("querying, peak memory", float(str(found["peak_mb"])), unit="MB", at_most=200)
+    bench.figure("index on disk", on_disk / 1e6, unit="MB")
+    bench.finish(passages=count, words=WORDS, vocabulary=VOCABULARY, k=K, queries_per_round=QUERIES)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--step"]:
+        run_step(sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
+    else:
+        main()
