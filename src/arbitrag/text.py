@@ -9,7 +9,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:?)\s*)+", re.IGNORECASE)
 _MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b\s*:?)\s*(?=\S)", re.IGNORECASE)
-_RUN_ON = re.compile(r"\n\s*question\s*:", re.IGNORECASE)
+_RUN_ON = re.compile(r"\n[ \t]*question\s*:", re.IGNORECASE)
 _QUOTES = " \t\r\n\"'`"
 _FILLER = " .-_*…–—"
 _DECLINES = frozenset(

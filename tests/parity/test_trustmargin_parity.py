@@ -23,6 +23,8 @@ from arbitrag.methods.trustmargin import Margins, TrustMargin
 from arbitrag.prompts import PromptBook
 from arbitrag.testing import FixedRetriever
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 FIXTURE = json.loads((HERE / "trustmargin.json").read_text(encoding="utf-8"))
 ROWS: list[dict[str, Any]] = FIXTURE["rows"]
@@ -120,3 +122,12 @@ def test_the_same_margin_and_the_same_choice_each_time(ours: list[Ours]) -> None
         margins = Margins.of(**mine.likelihoods)
         margin = margins.prior + TrustMargin().weight * margins.binding
         assert margin == pytest.approx(row["margin"], abs=4 * TOLERANCE)
+
+
+def test_a_real_run_costs_what_the_method_says(ours: list[Ours]) -> None:
+    """Two answers side by side are one step, and the scorings beside one another a second."""
+    for row, mine in zip(ROWS, ours, strict=True):
+        usage = mine.verdict.usage
+        agree = row["choice"] == "both"
+        assert (usage.generations, usage.scorings) == (2, 0 if agree else 6)
+        assert (usage.calls, usage.steps) == ((2, 1) if agree else (5, 2))
