@@ -72,6 +72,8 @@ def tiny_runtime(seed: int = 0) -> TorchRuntime:
 
 
 def tiny_engine(runtime: Any = None, **options: Any) -> Engine:
+    """The window is long, so that a busy machine does not tear apart what arrives together."""
+    options.setdefault("window_s", 10.0)
     return Engine(runtime or tiny_runtime(), NumberCodec(), name="tiny", **options)
 
 

@@ -27,7 +27,7 @@ from arbitrag.llm.base import (
 from arbitrag.llm.batching import Distribute, Inspect, Limits, Request, Score, Write
 from arbitrag.llm.prefix import PrefixStore
 from arbitrag.llm.runtime import Runtime
-from arbitrag.llm.worker import Worker
+from arbitrag.llm.worker import WINDOW_S, Worker
 from arbitrag.types import Need
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Engine:
 
     ``prefix_bytes`` bounds the prefix store (0 keeps nothing). ``deterministic`` serves one request at a time, in the
     order of arrival, and keeps nothing between them, so that a result depends on its request alone and is equal to the
-    last bit from run to run; the continuations of one request are still read together.
+    last bit from run to run; the continuations of one request are still read together. ``window_s`` is how long the
+    first request may wait for company while the event loop is busy.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Engine:
         deterministic: bool = False,
         prefix_bytes: int = PREFIX_BYTES,
         limits: Limits = Limits(),
+        window_s: float = WINDOW_S,
         price: Price | None = None,
         wording: Path | None = None,
     ) -> None:
@@ -85,7 +87,7 @@ class Engine:
             cut=runtime.cut,
         )
         self._deterministic = deterministic
-        self._worker = Worker(runtime, self._store, limits, alone=deterministic)
+        self._worker = Worker(runtime, self._store, limits, alone=deterministic, window_s=window_s)
 
     @property
     def stored_bytes(self) -> int:

@@ -26,10 +26,13 @@ _CLOSED = "the model was closed"
 class Worker:
     """Serves requests in one thread; ``alone`` serves them one at a time, in the order of their arrival."""
 
-    def __init__(self, runtime: Runtime, store: PrefixStore, limits: Limits, *, alone: bool) -> None:
+    def __init__(
+        self, runtime: Runtime, store: PrefixStore, limits: Limits, *, alone: bool, window_s: float = WINDOW_S
+    ) -> None:
         self.reader = Reader(runtime, store, limits)
         self._writer = Writer(self.reader)
         self._alone = alone
+        self._window_s = window_s
         self._waiting: deque[Request] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="arbitrag-engine")
         self._lock = threading.Lock()  # guards the four below, which the event loop's thread shares
@@ -72,7 +75,7 @@ class Worker:
                     if not self._arrived:
                         self._busy = False
                         return
-                self._company.wait(WINDOW_S)
+                self._company.wait(self._window_s)
             with self._lock:
                 self._waiting += self._arrived
                 self._arrived = []
