@@ -1,0 +1,257 @@
+"""Many questions: rows in order, failures as rows, and a run that is taken up again."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from arbitrag.errors import BackendError
+from arbitrag.llm.base import Prompt
+from arbitrag.testing import ScriptedLLM, prompt_text
+
+if TYPE_CHECKING:
+    from tests.conftest import Command
+
+DIRECT = ("--method", "direct")
+
+
+class Script:
+    """Replies with the number in the question; questions in ``down`` fail."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.asked: list[str] = []
+
+    def __call__(self, prompt: Prompt) -> str | Exception:
+        number = prompt_text(prompt).rpartition("number ")[2].split("?")[0]
+        self.asked.append(number)
+        return BackendError("the server is down") if number in self.down else f"answer {number}"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    script = Script()
+    monkeypatch.setattr("arbitrag.run.open_llm", lambda address: ScriptedLLM(script, name=address))
+    return script
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(f'{{"question": "What is number {n}?", "id": "q{n}"}}\n' for n in range(1, 6)))
+    return path
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def told(row: dict[str, Any]) -> tuple[str, str]:
+    return row["id"], row.get("answer") or row["error"]["message"]
+
+
+def test_rows_come_in_order_on_standard_output(script: Script, questions: Path, command: Command) -> None:
+    ran = command("ask", *DIRECT, "--questions", questions, "--concurrency", "2")
+    assert ran.status == 0
+    assert [told(row) for row in rows(ran.out)] == [(f"q{n}", f"answer {n}") for n in range(1, 6)]
+    assert ran.err.startswith("5 answered, 0 failed, ")
+    assert ran.err.endswith(" a second\n")
+
+
+def test_plain_questions_on_standard_input(script: Script, command: Command) -> None:
+    for asked in (("ask", *DIRECT), ("ask", *DIRECT, "--questions", "-")):
+        ran = command(*asked, stdin=b"Say number 7?\n\nSay number 8?\n")
+        assert [told(row) for row in rows(ran.out)] == [("1", "answer 7"), ("3", "answer 8")]
+
+
+def test_a_row_says_how_it_was_made(script: Script, questions: Path, command: Command) -> None:
+    (row, *_) = rows(command("ask", *DIRECT, "--questions", questions).out)
+    wording = row["run"].pop("wording")
+    assert row["run"] == {
+        "method": "direct",
+        "settings": {},
+        "llm": "lab",
+        "scorer": "lab",
+        "retriever": row["run"]["retriever"],
+        "limits": {"context_tokens": 2048, "answer_tokens": 32},
+    }
+    assert len(wording["llm"]) == 16
+    assert row["question"] == {"text": "What is number 1?", "options": [], "id": "q1"}
+
+
+def test_a_failure_is_a_row_and_the_next_run_retries_it(
+    script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out)
+    script.down = {"2", "4"}
+    first = command(*asked)
+    assert (first.status, first.out) == (1, "")
+    assert first.err.startswith("3 answered, 2 failed, ")
+    assert first.err.endswith(f"; run the same command again to retry those in {out}\n")
+    failed = rows(out.read_text())[1]
+    assert failed["error"] == {"kind": "BackendError", "message": "the server is down"}
+    assert "answer" not in failed
+
+    script.down, script.asked = {"4"}, []
+    second = command(*asked)
+    assert (second.status, script.asked) == (1, ["2", "4"])
+    assert second.err.startswith("1 answered, 1 failed, 3 finished before, ")
+
+    script.down, script.asked = set(), []
+    third = command(*asked)
+    assert (third.status, script.asked) == (0, ["4"])
+    assert [told(row) for row in rows(out.read_text())] == [(f"q{n}", f"answer {n}") for n in range(1, 6)]
+
+    whole = out.read_bytes()
+    fourth = command(*asked)
+    assert (fourth.status, fourth.err) == (0, "0 answered, 0 failed, 5 finished before\n")
+    assert out.read_bytes() == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "questions.jsonl"]
+
+
+@pytest.mark.parametrize("kept", [1, 5, 40])
+def test_a_row_that_was_cut_off_is_written_again(
+    kept: int, script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out)
+    command(*asked)
+    whole = [{**row, "usage": None} for row in rows(out.read_text())]
+    lines = out.read_bytes().splitlines(keepends=True)
+    out.write_bytes(b"".join(lines[:3]) + lines[3][:kept])
+    script.asked = []
+    assert command(*asked).status == 0
+    assert script.asked == ["4", "5"]
+    assert [{**row, "usage": None} for row in rows(out.read_text())] == whole
+
+
+def test_a_crash_keeps_what_was_answered(
+    script: Script, questions: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out, "--concurrency", "1")
+
+    def stopped(prompt: Prompt) -> str | Exception:
+        if "number 3" in prompt_text(prompt):
+            raise KeyboardInterrupt
+        return script(prompt)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("arbitrag.run.open_llm", lambda address: ScriptedLLM(stopped, name=address))
+        assert command(*asked).status == 130
+    assert [row["id"] for row in rows(out.read_text())] == ["q1", "q2"]
+    script.asked = []
+    assert command(*asked).status == 0
+    assert script.asked == ["3", "4", "5"]
+
+
+def test_more_questions_are_added_and_put_in_order(
+    script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out)
+    command(*asked)
+    lines = questions.read_text().splitlines(keepends=True)
+    questions.write_text('{"question": "What is number 0?", "id": "q0"}\n' + "".join(lines[2:]))
+    script.asked = []
+    assert command(*asked).status == 0
+    assert script.asked == ["0"]
+    # those that are no longer asked stay, first
+    assert [row["id"] for row in rows(out.read_text())] == ["q1", "q2", "q0", "q3", "q4", "q5"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--answer-tokens", "9"), "line 1 was made with answer_tokens 32 instead of 9"),
+        (("--llm", "other"), "line 1 was made with llm lab instead of other"),
+        (("--method", "rag"), "line 1 was made with method direct instead of rag"),
+    ],
+)
+def test_rows_of_another_run_are_not_mixed_in(
+    change: tuple[str, str], message: str, script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out, given = tmp_path / "out.jsonl", tmp_path / "passages.jsonl"
+    given.write_text('{"text": "A passage."}\n')
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out, "--passages", given)
+    command(*asked)
+    before = out.read_bytes()
+    ran = command(*asked, *change)
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == f"UsageError: {out} {message}; give -o another file\n"
+    assert out.read_bytes() == before
+
+
+def test_another_question_under_the_same_id(script: Script, questions: Path, tmp_path: Path, command: Command) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out)
+    command(*asked)
+    questions.write_text('{"question": "What else is number 1?", "id": "q1"}\n')
+    ran = command(*asked)
+    assert ran.status == 2
+    assert ran.err == (
+        f"UsageError: {out} line 1: 'q1' is another question there (“What is number 1?”); give -o another file\n"
+    )
+
+
+@pytest.mark.parametrize("content", ["my notes", "my notes\n", '{"a": 1}\n', '[{"id": "q1"}]\n', '{"id": 1}\n'])
+def test_a_file_of_something_else_is_left_alone(
+    content: str, script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text(content)
+    ran = command("ask", *DIRECT, "--questions", questions, "-o", out)
+    assert (ran.status, ran.err) == (1, f"DataError: {out} line 1 is not a row of verdicts; give -o another file\n")
+    assert out.read_text() == content
+    assert script.asked == []
+
+
+def test_the_first_row_is_there_before_the_last_question_is_asked(
+    script: Script, questions: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, seen = tmp_path / "out.jsonl", []
+
+    def watching(prompt: Prompt) -> str | Exception:
+        seen.append(len(out.read_text().splitlines()))
+        return script(prompt)
+
+    monkeypatch.setattr("arbitrag.run.open_llm", lambda address: ScriptedLLM(watching, name=address))
+    command("ask", *DIRECT, "--questions", questions, "-o", out, "--concurrency", "1")
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_a_bar_on_a_terminal_only(
+    script: Script, questions: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from arbitrag.cli import output
+
+    class Terminal:
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def isatty(self) -> bool:
+            return True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    def bar(progress: Any = output.progress) -> str:
+        with progress("Asking") as show:
+            show(1, 2, "[red]3/s[/red]\x1b[31m")
+        return "drawn"
+
+    terminal = Terminal(io.StringIO())
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert bar() == "drawn"
+    drawn = terminal.stream.getvalue()
+    assert "Asking" in drawn
+    assert "1/2" in drawn
+    assert "[red]3/s[/red]\\u001b[31m" in drawn
