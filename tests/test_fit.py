@@ -117,3 +117,17 @@ def test_what_is_kept_never_exceeds_the_room_and_nothing_is_lost_unsaid(texts, r
         assert original.text.startswith(shortened.text)
         assert 0 < len(shortened.text) < len(original.text)
         assert loss.tokens_kept == count(whole + 1, shortened) <= loss.tokens == count(whole + 1, original)
+
+
+def test_a_second_fit_adds_to_the_first() -> None:
+    first = fit([ONE, TWO, THREE], 8, words)
+    both = first.then(fit(first.kept, 3, words))
+    assert first.cuts == (Cut("2", 3, 4),)
+    assert [passage.text for passage in both.kept] == ["a"]
+    assert both.cuts == (Cut("1", 3, 5),)
+    assert [each.passage.id for each in both.dropped] == ["2", "3"]
+
+
+def test_a_passage_cut_twice_is_measured_from_the_whole() -> None:
+    first = fit([THREE], 5, words)
+    assert first.then(fit(first.kept, 4, words)).cuts == (Cut("3", 4, 6),)

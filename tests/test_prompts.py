@@ -265,3 +265,14 @@ def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
     second = read_prompt("b", write(tmp_path, HEAD + "=== user\ny\n", "a/b"))
     assert first.digest != second.digest
     assert len(first.digest) == 64
+
+
+def test_prompts_that_are_compared_are_worded_together(tmp_path: Path) -> None:
+    (tmp_path / "rag").mkdir()
+    (tmp_path / "rag" / "answer.txt").write_text(
+        "source: s\nwording: w\n---\n=== user\n{passages}{question}\n=== passage\n{text}\n"
+    )
+    book = PromptBook.with_wording(tmp_path)
+    assert book.find("rag/answer").path == tmp_path / "rag" / "answer.txt"
+    with pytest.raises(PromptError, match="words rag/answer anew, but trustmargin/passages_only is still"):
+        book.find("trustmargin/passages_only")

@@ -120,10 +120,10 @@ async def test_a_model_without_likelihoods_is_refused_before_the_first_call() ->
 async def test_the_refusal_says_how_it_was_found_out() -> None:
     class Probed(ScriptedLLM):
         async def offer(self) -> Offer:
-            return Offer(Need.GENERATE, evidence=("echo and logprobs came back empty",))
+            return Offer(Need.GENERATE, evidence=("context: not told", "score: echo and logprobs came back empty"))
 
     with pytest.raises(
-        CapabilityError, match=r"offers generate\.\n  echo and logprobs came back empty\nGive it a scorer"
+        CapabilityError, match=r"offers generate\.\n  score: echo and logprobs came back empty\nGive it a scorer"
     ):
         await check(TrustMargin(), Kit.of(Probed(), FixedRetriever(PASSAGES)))
 
@@ -375,3 +375,17 @@ async def test_open_kit_takes_wording_and_a_cache(closed: list[str], tmp_path: P
         assert [verdict.trace.calls[0].cached for verdict in (first, again)] == [False, True]
         assert first.answer == again.answer == "x"
     assert closed == ["hf:a"]
+
+
+async def test_a_failed_question_keeps_its_calls() -> None:
+    kit = Kit.of(ScriptedLLM([BackendError("the server said 500")]))
+    (failure,) = [outcome async for outcome in answer_all([Question("Who?")], "direct", kit)]
+    assert isinstance(failure, Failure)
+    assert [call.error for call in failure.trace.calls] == ["BackendError: the server said 500"]
+    assert failure.trace.method == "direct"
+
+
+async def test_a_price_goes_with_an_address() -> None:
+    with pytest.raises(UsageError, match="passed in has its own"):
+        async with open_kit(ScriptedLLM(), price=Price(1, 2)):
+            pass

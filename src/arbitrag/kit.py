@@ -191,6 +191,13 @@ class Kit:
             "retrieve", "retriever", retriever, {"query": query, "k": k}, lambda: retriever.retrieve(query, k)
         )
 
+    async def fit(self, passages: Sequence[Passage], prompt: str, **fields: Field) -> Fit:
+        """The passages that both the model and the scorer will read in ``prompt``; see ``Model.fit``."""
+        found = await self.llm.fit(passages, prompt, **fields)
+        if self.scorer.role == self.llm.role:
+            return found
+        return found.then(await self.scorer.fit(found.kept, prompt, **fields))
+
     async def aclose(self) -> None:
         """Close the models and the retriever."""
         parts = [self.llm.backend, self.retriever]

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from arbitrag.retrieve import open_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.trace import Trace, usage_of
-from arbitrag.types import Need, Passage, Question, Verdict
+from arbitrag.types import Decision, Need, Passage, Question, Verdict
 
 
 async def check(method: Method, kit: Kit) -> None:
@@ -42,7 +42,8 @@ async def check(method: Method, kit: Kit) -> None:
         name, evidence = f"{name} with the scorer {kit.scorer.backend.name}", (*evidence, *scorer.evidence)
     asked = needs & ~Need.RETRIEVE
     if missing := asked & ~offered:
-        found = "".join(f"\n  {line}" for line in evidence)
+        about = tuple(f"{each.name.lower()}:" for each in missing if each.name)
+        found = "".join(f"\n  {line}" for line in evidence if line.startswith(about))
         ways = (
             "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM"
             if missing == Need.SCORE
@@ -54,6 +55,15 @@ async def check(method: Method, kit: Kit) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A question that could not be answered, the error, and the calls that were made before it."""
+
+    question: Question
+    error: ArbitragError
+    trace: Trace = field(repr=False, compare=False)
+
+
 async def answer(question: Question | str, method: Method | str, kit: Kit) -> Verdict:
     """One verdict, with its trace and its cost.
 
@@ -62,14 +72,34 @@ async def answer(question: Question | str, method: Method | str, kit: Kit) -> Ve
     """
     method = load(method)() if isinstance(method, str) else method
     question = Question(question) if isinstance(question, str) else question
-    if not question.text.strip():
-        raise UsageError("the question is empty")
     await check(method, kit)
+    outcome = await attempt(question, method, kit)
+    if isinstance(outcome, Failure):
+        raise outcome.error
+    return outcome
+
+
+async def attempt(question: Question, method: Method, kit: Kit) -> Verdict | Failure:
+    """``answer`` for a kit that was checked; what fails comes back as a Failure with its trace."""
     recording = kit.recording()
     clock = time.perf_counter()
-    verdict = await method.answer(question, recording)
-    calls = tuple(recording.recorder.calls)
-    trace = Trace(
+    try:
+        if not question.text.strip():
+            raise UsageError("the question is empty")
+        verdict = await method.answer(question, recording)
+    except ArbitragError as error:
+        return Failure(question, error, _trace(question, method, recording, ()))
+    return replace(
+        verdict,
+        question=question,
+        method=method.name,
+        usage=usage_of(recording.recorder.calls, time.perf_counter() - clock),
+        trace=_trace(question, method, recording, verdict.decisions),
+    )
+
+
+def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decision, ...]) -> Trace:
+    return Trace(
         question=question,
         method=method.name,
         settings=settings(method),
@@ -77,24 +107,14 @@ async def answer(question: Question | str, method: Method | str, kit: Kit) -> Ve
         scorer=kit.scorer.backend.name,
         retriever=kit.retriever.name if kit.retriever else "",
         limits={"context_tokens": kit.limits.context_tokens, "answer_tokens": kit.limits.answer_tokens},
-        prompts=recording.recorder.prompts,
-        calls=calls,
-        decisions=verdict.decisions,
+        prompts=kit.recorder.prompts,
+        calls=tuple(kit.recorder.calls),
+        decisions=decisions,
         arbitrag=__version__,
     )
-    usage = usage_of(calls, time.perf_counter() - clock)
-    return replace(verdict, question=question, method=method.name, usage=usage, trace=trace)
 
 
 _AHEAD = 4  # tasks per place in answer_all: running ones, and those done or waiting behind a slow one
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A question that could not be answered, and the error."""
-
-    question: Question
-    error: ArbitragError
 
 
 async def answer_all(
@@ -114,10 +134,7 @@ async def answer_all(
 
     async def one(question: Question) -> Verdict | Failure:
         async with places:
-            try:
-                return await answer(question, chosen, kit)
-            except ArbitragError as error:
-                return Failure(question, error)
+            return await attempt(question, chosen, kit)
 
     waiting: deque[asyncio.Task[Verdict | Failure]] = deque()
     try:
@@ -155,8 +172,8 @@ async def open_kit(
     """
     if sum(source is not None for source in (index, passages, retriever)) > 1:
         raise UsageError("give an index, passages or a retriever, not several of them")
-    if wording is not None and not Path(wording).is_dir():
-        raise UsageError(f"the folder of prompts {wording} does not exist")
+    if price is not None and not isinstance(llm, str):
+        raise UsageError("a price goes with a model's address; a model that is passed in has its own")
     async with AsyncExitStack() as opened:
 
         def model(given: str | LLM, price: Price | None = None) -> LLM:

@@ -136,7 +136,9 @@ class Distributions:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a backend can do, and for each doubtful ability how that was found out (printed by ``doctor``).
+    """What a backend can do, and how that was found out (printed by ``doctor``).
+
+    A line of ``evidence`` about an ability begins with its name: ``score: asked for …, not believed because …``.
 
     ``vocabulary`` identifies the tokenizer, so that methods that mix two models can tell when they disagree.
     """

@@ -55,7 +55,7 @@ class TrustMargin:
     k: int = 20
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
-        fit = await kit.llm.fit(await kit.retrieve(question, k=self.k), "rag/answer", question=question)
+        fit = await kit.fit(await kit.retrieve(question, k=self.k), "rag/answer", question=question)
         memory, evidence = await self._candidates(question, fit, kit)
 
         if not evidence.text or not memory.text:

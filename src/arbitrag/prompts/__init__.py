@@ -41,7 +41,7 @@ _CONTROL = re.compile(
     re.IGNORECASE,
 )
 _LOOK_ALIKE = {"<": "‹", "[": "［"}
-_HEADERS = frozenset({"source", "wording", "lead"})
+_HEADERS = frozenset({"source", "wording", "lead", "with"})
 _SECTIONS = frozenset({"system", "user", "text", "passage"})
 _PASSAGE_FIELDS = frozenset({"number", "title", "text"})
 
@@ -150,8 +150,19 @@ class PromptBook:
         for folder in self.folders:
             path = folder / f"{name}.txt"
             if path.is_file():
-                return read_prompt(name, path)
+                file = read_prompt(name, path)
+                self._check_pair(file, folder)
+                return file
         raise unknown("prompt", name, self.names())
+
+    def _check_pair(self, file: PromptFile, folder: Path) -> None:
+        """A prompt whose likelihoods are compared with another's (header ``with``) is worded in the same folder."""
+        other = file.headers.get("with")
+        if other is not None and self.find(other).path != folder / f"{other}.txt":
+            raise PromptError(
+                f"{self.find(other).path} words {other} anew, but {file.name} is still {file.path}; "
+                f"their likelihoods are compared, so put a {file.name}.txt of the same wording beside it"
+            )
 
     def names(self) -> list[str]:
         found = (path.relative_to(folder) for folder in self.folders for path in folder.glob("*/*.txt"))
@@ -179,7 +190,9 @@ def parse_prompt(name: str, path: Path, text: str) -> PromptFile:
     pairs = (line.partition(": ") for line in head.splitlines())
     headers = {key: value.strip() for key, _, value in pairs}
     if not {"source", "wording"} <= headers.keys() <= _HEADERS:
-        raise PromptError(f"{path}: the header needs source and wording, and may have lead; found {sorted(headers)}")
+        raise PromptError(
+            f"{path}: the header needs source and wording, and may have lead and with; found {sorted(headers)}"
+        )
     if headers.get("lead", "space") != "space":
         raise PromptError(f"{path}: the header lead is 'space' or left out; found '{headers['lead']}'")
     parts = re.split(r"^=== (.*)\n", body, flags=re.MULTILINE)

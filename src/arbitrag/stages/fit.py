@@ -29,6 +29,17 @@ class Fit:
     dropped: tuple[Dropped, ...] = ()
     cuts: tuple[Cut, ...] = ()
 
+    def then(self, tighter: Fit) -> Fit:
+        """This fit followed by another one of what it kept: what both lost, with cuts measured from the whole."""
+        tokens = {cut.passage_id: cut.tokens for cut in self.cuts}
+        again = {cut.passage_id for cut in tighter.cuts} | {each.passage.id for each in tighter.dropped}
+        cuts = [replace(cut, tokens=tokens.get(cut.passage_id, cut.tokens)) for cut in tighter.cuts]
+        return Fit(
+            tighter.kept,
+            (*tighter.dropped, *self.dropped),
+            (*cuts, *(cut for cut in self.cuts if cut.passage_id not in again)),
+        )
+
 
 def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
     """The passages that fit into ``room`` tokens; ``count(number, passage)`` gives the tokens of one as prompted."""

@@ -61,6 +61,8 @@ class ScriptedLLM:
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         self.prompts.append(prompt)
+        if sampling.logprobs:
+            raise BackendError(f"{self.name} has no log-probabilities of what it writes")
         reply = self._reply(prompt)
         if isinstance(reply, Exception):
             raise reply
