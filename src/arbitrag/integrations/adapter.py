@@ -49,7 +49,7 @@ class AdaptedRetriever:
             raise CapabilityError(
                 f"{self.name} was asked for {one_line(str(dict(where)))}, but it takes no filter.\n{self._hint}"
             )
-        if k < 1:
+        if k < 1 or not query.strip():  # some frameworks refuse an empty query
             return ()
         try:
             found = await self._fetch(query, k, where or {})

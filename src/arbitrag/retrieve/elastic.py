@@ -55,13 +55,22 @@ class ElasticRetriever:
     """Searches one index; make it with ``open``."""
 
     def __init__(
-        self, client: AsyncElasticsearch, url: Url, index: str, mode: Mode, encoder: Encoder | None, text_field: str
+        self,
+        client: AsyncElasticsearch,
+        url: Url,
+        index: str,
+        mode: Mode,
+        encoder: Encoder | None,
+        *,
+        text_field: str,
+        closes_encoder: bool,
     ) -> None:
         self._client = client
         self._shown = f"index '{one_line(index)}' at {url.shown}"
         self._index = index
         self._mode: Mode = mode
         self._encoder = encoder
+        self._closes_encoder = closes_encoder
         self._text_field = text_field
         self._checking = asyncio.Lock()
         self._checked = False
@@ -79,13 +88,14 @@ class ElasticRetriever:
         mode: Mode | None = None,
         text_field: str = "text",
         timeout_s: float = 10.0,
+        closes_encoder: bool = False,
     ) -> ElasticRetriever:
         """An index that ``load`` filled, or one of your own that has the passage in ``text_field``.
 
         ``mode`` is vector with an encoder and text without one, unless given. In an index of your own, vectors stand
         in ``embedding``, and ``where`` needs ``metadata.KEY`` to be mapped as keyword, or ``metadata`` as flattened.
-        Nothing is sent before the first question. The encoder stays the caller's to close. Raises UsageError for an
-        address or a mode that cannot be one.
+        Nothing is sent before the first question. The encoder stays the caller's to close, unless
+        ``closes_encoder``. Raises UsageError for an address or a mode that cannot be one.
         """
         mode = mode or ("text" if encoder is None else "vector")
         if mode not in ("text", "vector"):
@@ -93,7 +103,8 @@ class ElasticRetriever:
         if mode == "vector" and encoder is None:
             raise UsageError(f"mode vector needs the encoder that '{index}' was loaded with; give encoder=…")
         address = Url.of(url)
-        return cls(_client(address, timeout_s), address, index, mode, encoder, text_field)
+        client = _client(address, timeout_s)
+        return cls(client, address, index, mode, encoder, text_field=text_field, closes_encoder=closes_encoder)
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         """At most ``k`` passages, best first.
@@ -111,8 +122,10 @@ class ElasticRetriever:
         return tuple(self._passages(reply))
 
     async def aclose(self) -> None:
-        """Close the connections. The encoder is not closed."""
+        """Close the connections."""
         await self._client.close()
+        if self._closes_encoder and self._encoder is not None:
+            await self._encoder.aclose()
 
     async def _body(self, query: str, k: int, terms: list[dict[str, Any]]) -> dict[str, Any] | None:
         """The search request; None when there is nothing in the query to compare."""

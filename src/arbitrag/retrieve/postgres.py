@@ -31,6 +31,7 @@ from arbitrag.retrieve.postgres_table import (
     Layout,
     Place,
     check_encoder,
+    connection_is_lost,
     create,
     finish,
     read_layout,
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
 Mode = Literal["text", "vector", "hybrid"]
 
 _LOADED_AT_ONCE = 1000  # passages
-_FUSION = 60  # the constant of reciprocal rank fusion
+_FUSION = 60  # the constant of reciprocal rank fusion, and the passages that each ranking gives: as HybridRetriever
+_FETCHED = 100
 _SHALLOWEST_SCAN = 200  # neighbours looked at for few passages too; 40, pgvector's own choice, misses more
 _DEEPEST_SCAN = 1000  # pgvector's limit for hnsw.ef_search
 
@@ -88,12 +90,21 @@ class PostgresRetriever:
     """Searches one table; make it with ``open``."""
 
     def __init__(
-        self, place: Place, layout: Layout, mode: Mode, encoder: Encoder | None, connections: int, timeout_s: float
+        self,
+        place: Place,
+        layout: Layout,
+        mode: Mode,
+        encoder: Encoder | None,
+        *,
+        connections: int,
+        timeout_s: float,
+        closes_encoder: bool,
     ) -> None:
         self._place = place
         self._layout = layout
         self._mode: Mode = mode
         self._encoder = encoder
+        self._closes_encoder = closes_encoder
         self._timeout_s = timeout_s
         self._statements: dict[tuple[Mode, bool], sql.Composed] = {}
         self._opening = asyncio.Lock()
@@ -122,11 +133,12 @@ class PostgresRetriever:
         mode: Mode | None = None,
         connections: int = 8,
         timeout_s: float = 10.0,
+        closes_encoder: bool = False,
     ) -> PostgresRetriever:
         """The passages that ``load`` put into ``table`` (or ``schema.table``) at a libpq address.
 
         ``mode`` is hybrid with an encoder and text without one, unless given. A request that gets no answer within
-        ``timeout_s`` seconds fails. The encoder stays the caller's to close.
+        ``timeout_s`` seconds fails. The encoder stays the caller's to close, unless ``closes_encoder``.
 
         Looks at the table once, so it blocks for a moment. Raises UsageError for an address, a table name or a mode
         that cannot be one, BackendError for a server that cannot be reached or has no pgvector where vectors are
@@ -148,7 +160,15 @@ class PostgresRetriever:
             if mode != "text" and encoder is not None:
                 require_pgvector(connection, place, create=False)
                 check_encoder(place, layout, encoder)
-        return cls(place, layout, mode, encoder, connections, timeout_s)
+        return cls(
+            place,
+            layout,
+            mode,
+            encoder,
+            connections=connections,
+            timeout_s=timeout_s,
+            closes_encoder=closes_encoder,
+        )
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         """At most ``k`` passages, best first. ``score`` is what the mode ranks by (see the module).
@@ -163,7 +183,7 @@ class PostgresRetriever:
             if mode == "vector":
                 return ()
             mode = "text"
-        depth = k if mode != "hybrid" else max(2 * k, 50)
+        depth = k if mode != "hybrid" else max(k, _FETCHED)
         values = {
             "query": storable(query),
             "language": self._layout.language,
@@ -176,8 +196,10 @@ class PostgresRetriever:
         return tuple(map(_passage, rows))
 
     async def aclose(self) -> None:
-        """Give the connections back to the server. The encoder is not closed."""
+        """Give the connections back to the server."""
         await self._pool.close()
+        if self._closes_encoder and self._encoder is not None:
+            await self._encoder.aclose()
 
     async def _vector(self, query: str) -> str | None:
         """The query's vector in pgvector's notation; None in text mode, and for a vector of zeros."""
@@ -209,12 +231,12 @@ class PostgresRetriever:
                         return await cursor.fetchall()
         except TimeoutError as error:
             raise BackendError(f"{server} did not answer within {self._timeout_s:g} s") from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            raise BackendError(
-                f"lost {server} while searching '{self._place.table}': {self._place.reason(error)}\n"
-                "Check that the server runs; the next question connects anew."
-            ) from error
         except psycopg.Error as error:
+            if connection_is_lost(error):
+                raise BackendError(
+                    f"lost {server} while searching '{self._place.table}': {self._place.reason(error)}\n"
+                    "Check that the server runs; the next question connects anew."
+                ) from error
             raise BackendError(f"{server} cannot search '{self._place.table}': {self._place.reason(error)}") from error
 
     async def _open(self) -> None:
@@ -284,12 +306,12 @@ async def load(
                 progress(done, total, "passages")
         if layout is not None:
             await asyncio.to_thread(finish, connection, place, layout)
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-        raise BackendError(
-            f"lost PostgreSQL at {place.server} after {done:,} passages: {place.reason(error)}\n"
-            "Load again: what is there is kept, and replaced by its id."
-        ) from error
     except psycopg.Error as error:
+        if connection_is_lost(error):
+            raise BackendError(
+                f"lost PostgreSQL at {place.server} after {done:,} passages: {place.reason(error)}\n"
+                "Load again: what is there is kept, and replaced by its id."
+            ) from error
         raise DataError(
             f"PostgreSQL at {place.server} refuses a passage after the first {done:,}: {place.reason(error)}"
         ) from error

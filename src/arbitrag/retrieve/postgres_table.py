@@ -237,6 +237,13 @@ def _rows(passages: Sequence[Passage], vectors: np.ndarray | None) -> Iterable[t
         yield tuple(row)
 
 
+def connection_is_lost(error: psycopg.Error) -> bool:
+    """Whether the server went away or hung up, and not merely refused: SQLSTATE 08 or 57P, or none at all."""
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
 def storable(text: str) -> str:
     """``text`` as PostgreSQL can hold it: U+0000 and lone surrogates, which it cannot, become U+FFFD."""
     return _NOT_STORABLE.sub("\ufffd", text)

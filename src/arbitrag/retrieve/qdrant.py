@@ -52,9 +52,10 @@ class QdrantRetriever:
         *,
         server: str = "local",
         text_field: str = "text",
-        owned: bool = False,
+        closes_client: bool = False,
+        closes_encoder: bool = False,
     ) -> None:
-        """``server`` is what may be shown of the address; ``owned`` says that the client is closed with the retriever.
+        """``server`` is what may be shown of the address. The client and the encoder stay the caller's to close.
 
         In a collection of your own, the payload has the passage in ``text_field``, and the vectors have no name.
         """
@@ -62,7 +63,8 @@ class QdrantRetriever:
         self._collection = collection
         self._encoder = encoder
         self._text_field = text_field
-        self._owned = owned
+        self._closes_client = closes_client
+        self._closes_encoder = closes_encoder
         self._shown = f"collection '{one_line(collection)}' at {server}"
         self._checking = asyncio.Lock()
         self._checked = False
@@ -71,9 +73,17 @@ class QdrantRetriever:
 
     @classmethod
     def open(
-        cls, url: str, collection: str, encoder: Encoder, *, text_field: str = "text", timeout_s: float = 10.0
+        cls,
+        url: str,
+        collection: str,
+        encoder: Encoder,
+        *,
+        text_field: str = "text",
+        timeout_s: float = 10.0,
+        closes_encoder: bool = False,
     ) -> QdrantRetriever:
-        """A collection on a server. Nothing is sent before the first question; the encoder stays the caller's to close.
+        """A collection on a server. Nothing is sent before the first question. The encoder stays the caller's to close,
+        unless ``closes_encoder``.
 
         Raises UsageError for an address that cannot be one.
         """
@@ -82,7 +92,15 @@ class QdrantRetriever:
         client = AsyncQdrantClient(
             url=address.plain, api_key=key, timeout=max(1, round(timeout_s)), check_compatibility=False
         )
-        return cls(client, collection, encoder, server=address.shown, text_field=text_field, owned=True)
+        return cls(
+            client,
+            collection,
+            encoder,
+            server=address.shown,
+            text_field=text_field,
+            closes_client=True,
+            closes_encoder=closes_encoder,
+        )
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         """At most ``k`` passages, nearest first; ``score`` is the cosine.
@@ -109,9 +127,11 @@ class QdrantRetriever:
         return tuple(self._passages(reply.points))
 
     async def aclose(self) -> None:
-        """Close the client where the retriever made it. The encoder is not closed."""
-        if self._owned:
+        """Close the client where ``open`` made it."""
+        if self._closes_client:
             await self._client.close()
+        if self._closes_encoder:
+            await self._encoder.aclose()
 
     async def _check(self) -> None:
         """Once, before the first vector is compared: the collection holds vectors of this encoder."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
@@ -15,9 +16,32 @@ if TYPE_CHECKING:
 KINDS = {
     "postgres": "postgres:postgresql://user@host:5432/database?table=passages (full text and pgvector)",
     "elastic": "elastic:https://host:9200/index (BM25 or vectors)",
-    "qdrant": "qdrant:http://host:6333/collection (vectors)",
+    "qdrant": "qdrant:http://host:6333/collection?encoder=st:MODEL (vectors)",
 }
-_OPTIONS = ("table", "mode", "text_field")  # ours; what else stands after the question mark is the driver's
+_OPTIONS = ("table", "mode", "text_field", "encoder")  # ours; what else stands after the question mark is the driver's
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """An address in its pieces. An encoder that the address names is opened here, and closed with the retriever."""
+
+    kind: str
+    place: str
+    options: Mapping[str, str]
+    encoder: Encoder | None
+    closes_encoder: bool
+
+    def refuse(self, *names: str) -> None:
+        for name in names:
+            if name in self.options:
+                raise UsageError(f"{self.kind} has no option '{name}'; an address looks like {KINDS[self.kind]}")
+
+    def split(self) -> tuple[str, str]:
+        """The server's address, and the name after its last slash."""
+        url, _, name = self.place.rpartition("/")
+        if not name or "@" in name or ":" in name:  # a piece of the server's own address
+            raise UsageError(f"the address names no {self.kind} index; one looks like {KINDS[self.kind]}")
+        return url, name
 
 
 def open_server(kind: str, rest: str, encoder: Encoder | None) -> Retriever:
@@ -30,48 +54,59 @@ def open_server(kind: str, rest: str, encoder: Encoder | None) -> Retriever:
     place, options = _split(whole)
     if not place:
         raise UsageError(f"the address names no server; one looks like {KINDS[kind]}")
-    return _OPENERS[kind](place, options, encoder)
+    named = options.get("encoder")
+    if named and encoder is not None:
+        raise UsageError("the address names an encoder, and another one was given; leave one of them out")
+    if named:
+        from arbitrag.encode import open_encoder
+
+        encoder = open_encoder(named)
+    return _OPENERS[kind](_Asked(kind, place, options, encoder, bool(named)))
 
 
-def _open_postgres(place: str, options: dict[str, str], encoder: Encoder | None) -> Retriever:
+def _open_postgres(asked: _Asked) -> Retriever:
     from arbitrag.retrieve.postgres import PostgresRetriever
 
-    _refuse("postgres", options, "text_field")
+    asked.refuse("text_field")
     return PostgresRetriever.open(
-        place,
-        table=options.get("table", "passages"),
-        mode=options.get("mode"),  # type: ignore[arg-type]  # open() looks at it
-        encoder=encoder,
+        asked.place,
+        table=asked.options.get("table", "passages"),
+        mode=asked.options.get("mode"),  # type: ignore[arg-type]  # open() looks at it
+        encoder=asked.encoder,
+        closes_encoder=asked.closes_encoder,
     )
 
 
-def _open_elastic(place: str, options: dict[str, str], encoder: Encoder | None) -> Retriever:
+def _open_elastic(asked: _Asked) -> Retriever:
     from arbitrag.retrieve.elastic import ElasticRetriever
 
-    _refuse("elastic", options, "table")
-    url, _, index = place.rpartition("/")
+    asked.refuse("table")
     return ElasticRetriever.open(
-        url,
-        _named("elastic", index),
-        mode=options.get("mode"),  # type: ignore[arg-type]  # open() looks at it
-        text_field=options.get("text_field", "text"),
-        encoder=encoder,
+        *asked.split(),
+        mode=asked.options.get("mode"),  # type: ignore[arg-type]  # open() looks at it
+        text_field=asked.options.get("text_field", "text"),
+        encoder=asked.encoder,
+        closes_encoder=asked.closes_encoder,
     )
 
 
-def _open_qdrant(place: str, options: dict[str, str], encoder: Encoder | None) -> Retriever:
+def _open_qdrant(asked: _Asked) -> Retriever:
     from arbitrag.retrieve.qdrant import QdrantRetriever
 
-    _refuse("qdrant", options, "table", "mode")
-    url, _, collection = place.rpartition("/")
-    if encoder is None:
-        raise UsageError("qdrant compares vectors; give the encoder that the collection was made with (encoder=…)")
+    asked.refuse("table", "mode")
+    if asked.encoder is None:
+        raise UsageError(
+            f"qdrant compares vectors; name the encoder that the collection was made with: {KINDS['qdrant']}"
+        )
     return QdrantRetriever.open(
-        url, _named("qdrant", collection), encoder, text_field=options.get("text_field", "text")
+        *asked.split(),
+        asked.encoder,
+        text_field=asked.options.get("text_field", "text"),
+        closes_encoder=asked.closes_encoder,
     )
 
 
-_OPENERS: dict[str, Callable[[str, dict[str, str], Encoder | None], Retriever]] = {
+_OPENERS: dict[str, Callable[[_Asked], Retriever]] = {
     "postgres": _open_postgres,
     "elastic": _open_elastic,
     "qdrant": _open_qdrant,
@@ -87,16 +122,3 @@ def _split(place: str) -> tuple[str, dict[str, str]]:
     others = [pair for pair in pairs if pair[0] not in _OPTIONS]
     rest = f"{before}?{urlencode(others, safe='/')}" if others else before
     return rest, {key: value for key, value in pairs if key in _OPTIONS}
-
-
-def _refuse(kind: str, options: dict[str, str], *names: str) -> None:
-    for name in names:
-        if name in options:
-            raise UsageError(f"{kind} has no option '{name}'; an address looks like {KINDS[kind]}")
-
-
-def _named(kind: str, name: str) -> str:
-    """``name``, unless the address ended before it: what stands there is then a piece of the server's own."""
-    if not name or "@" in name or ":" in name:
-        raise UsageError(f"the address names no {kind} index; one looks like {KINDS[kind]}")
-    return name
