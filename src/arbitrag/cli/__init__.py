@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     from arbitrag.errors import ArbitragError
 
+    _quieten_libraries()
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character shows its code
@@ -49,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - the last stop; it is told, and its traceback is to be had
         return _misused(error) if hasattr(error, "format_message") else _unexpected(error)
+
+
+def _quieten_libraries() -> None:
+    """Keep what libraries log (pypdf, of every broken file) off the terminal, unless logging was set up already."""
+    if not logging.root.handlers:
+        logging.root.addHandler(logging.NullHandler())
 
 
 def _command() -> Any:

@@ -1,0 +1,13 @@
+"""Ask one question of the embedded model and its world, and see why it was answered so."""
+
+import arbitrag
+
+verdict = arbitrag.ask("What is the home city of the Kasus Pirates?", method="trustmargin")
+
+print(verdict.answer)  # None when it refuses
+print(verdict.strategy)  # Strategy.MEMORY, EVIDENCE, BOTH or REFUSE
+print(verdict.why)
+for candidate in verdict.candidates:
+    print(candidate.origin.value, "says", candidate.text)
+for passage in verdict.kept[:3]:
+    print(passage.place)
