@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from arbitrag.llm.base import Prompt
 from arbitrag.llm.engine import Engine
-from arbitrag.llm.runtime import Block, Facts, OutOfMemory, Step
+from arbitrag.llm.runtime import Block, OutOfMemory, Step
 from arbitrag.llm.torch_runtime import Cache, TorchRuntime
 
 VOCABULARY = 64
@@ -107,11 +108,8 @@ class Wrapped:
 
     def __init__(self, inner: TorchRuntime | None = None) -> None:
         self.inner = inner or tiny_runtime()
+        self.facts = self.inner.facts
         self.shapes: list[tuple[int, int, int]] = []  # (rows, new tokens, past slots) of every pass
-
-    @property
-    def facts(self) -> Facts:
-        return self.inner.facts
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -119,8 +117,16 @@ class Wrapped:
     def forward(
         self, ids: np.ndarray, mask: np.ndarray, positions: np.ndarray, cache: Cache | None, **options: Any
     ) -> Step:
-        self.shapes.append((*ids.shape, mask.shape[1] - ids.shape[1]))
+        self.shapes.append((*ids.shape, mask.shape[-1] - ids.shape[1]))
         return self.inner.forward(ids, mask, positions, cache, **options)
+
+
+class Unpacked(Wrapped):
+    """Does not take a mask for each token, so that every continuation needs a row of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts = replace(self.facts, packs=False)
 
 
 class Cramped(Wrapped):
@@ -137,7 +143,7 @@ class Cramped(Wrapped):
             raise OutOfMemory
 
     def forward(self, ids: np.ndarray, mask: np.ndarray, *rest: Any, **options: Any) -> Step:
-        self._check(mask.size)
+        self._check(len(ids) * mask.shape[-1])
         return super().forward(ids, mask, *rest, **options)
 
     def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:

@@ -15,6 +15,7 @@ pytest.importorskip("transformers")
 
 from engine_parts import (
     Cramped,
+    Unpacked,
     ask,
     plain_greedy,
     plain_logits,
@@ -145,9 +146,9 @@ async def test_with_everything_kept() -> None:
 
 
 async def test_with_evictions() -> None:
-    """The store holds about two prompts."""
+    """The store holds about two prompts, and every continuation has a row of its own."""
     bound = 150 * tiny_runtime().facts.token_bytes
-    await mixtures(lambda: tiny_engine(prefix_bytes=bound), seed=2)
+    await mixtures(lambda: tiny_engine(Unpacked(), prefix_bytes=bound), seed=2)
 
 
 async def test_with_batches_that_run_out_of_memory() -> None:

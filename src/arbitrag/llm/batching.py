@@ -1,4 +1,4 @@
-"""Requests of the in-process engine, and how many of them become one forward pass.
+"""How requests to the in-process engine become forward passes: together, and each beginning once.
 
 Everything here runs in the engine's worker thread. A request is first *read*: its prompt goes through the network, as
 far as the prefix store does not have it, until the logits of its last token are known. Requests that arrive together
@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from arbitrag.errors import ArbitragError, BackendError
-from arbitrag.llm.base import Sampling, Tokens
+from arbitrag.errors import BackendError
 from arbitrag.llm.prefix import Match, PrefixStore, common_length
-from arbitrag.llm.runtime import Block, Cache, Facts, Logits, OutOfMemory, Runtime, Step
+from arbitrag.llm.requests import NOT_FINITE, Request, Score
+from arbitrag.llm.runtime import Block, Cache, Facts, OutOfMemory, Runtime, Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("arbitrag.llm")
 
 WAIT_FOR = 16  # tokens in common with a request of the same batch from which on waiting for it beats reading them twice
-NOT_FINITE = "the model's output is not finite (NaN or infinity); try a wider precision, dtype='float32'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,89 +47,39 @@ class Limits:
         return Limits(self.rows, tokens, min(self.slots, rows * width // 2))
 
 
-@dataclass(eq=False, slots=True)
-class Request:
-    """One prompt and what is wanted of it. ``future`` gets the result; a cancelled one frees its place.
-
-    After reading: ``blocks`` hold the keys and values of ``ids``, ``last`` the logits of the last token, and ``states``
-    the hidden states of the layers asked for.
-    """
-
-    ids: list[int]
-    layers: tuple[int, ...] = ()
-    future: Future[Any] = field(default_factory=Future)
-    read: int = 0
-    reused: int = 0
-    blocks: list[Block] = field(default_factory=list)
-    last: Logits | None = None
-    states: dict[int, np.ndarray] = field(default_factory=dict)
-
-    def finish(self, result: Any) -> None:
-        with suppress(InvalidStateError):  # cancelled while its result was computed
-            self.future.set_result(result)
-
-    def fail(self, error: Exception) -> None:
-        known = error if isinstance(error, ArbitragError) else BackendError(_in_words(error))
-        with suppress(InvalidStateError):
-            self.future.set_exception(known)
-
-    @property
-    def cancelled(self) -> bool:
-        return self.future.cancelled()
-
-    def tokens(self, written: int = 0) -> Tokens:
-        return Tokens(self.read, self.reused, written)
-
-    def forget(self) -> None:
-        """Let go of keys, values and logits."""
-        self.blocks, self.last = [], None
-
-
-@dataclass(eq=False, slots=True)
-class Inspect(Request):
-    """Result: (states, Tokens), the states by layer, (width,) float32."""
-
-
-@dataclass(eq=False, slots=True)
-class Distribute(Request):
-    """Result: (log-probabilities of all tokens (vocabulary,) float32, Tokens)."""
-
-
-@dataclass(eq=False, slots=True)
-class Score(Request):
-    """Result: (log-probabilities per continuation, Tokens). ``continuations`` are token ids, none empty."""
-
-    continuations: list[list[int]] = field(default_factory=list)
-
-
-@dataclass(eq=False, slots=True)
-class Write(Request):
-    """Result: (ids, log-probabilities, finish, Tokens) of what was written, without a last token from ``eos_ids``.
-
-    ``ids`` begins with ``prompt`` tokens and grows by what is written, until that is ``limit`` tokens or ``stops`` says
-    that its text is over.
-    """
-
-    sampling: Sampling = field(default_factory=Sampling)
-    limit: int = 1
-    eos_ids: frozenset[int] = frozenset()
-    stops: Callable[[list[int]], bool] | None = None
-    random: np.random.Generator | None = None
-    prompt: int = 0
-    logprobs: list[float] = field(default_factory=list)
-
-    @property
-    def written(self) -> list[int]:
-        return self.ids[self.prompt :]
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a forward pass: what stands before, and the tokens to read (at least one)."""
+    """One row of a forward pass: what stands before, and what to read after it.
+
+    ``parts`` are token ids, none empty, which do not see each other; more than one only where the runtime packs.
+    """
 
     blocks: Sequence[Block]
     past: int
-    fresh: Sequence[int]
+    parts: Sequence[Sequence[int]]
+
+    def __len__(self) -> int:
+        """New tokens."""
+        return sum(map(len, self.parts))
+
+    def fill(self, ids: np.ndarray, positions: np.ndarray, mask: np.ndarray) -> None:
+        """Write this row into a batch: ids and positions (T,), mask (P + T,) or (T, P + T), all at their right end."""
+        import numpy
+
+        fresh = len(ids)
+        past, at = mask.shape[-1] - fresh, fresh - len(self)
+        mask[..., past - self.past : past] = True
+        if mask.ndim == 1:
+            mask[past + at :] = True
+        else:
+            numpy.fill_diagonal(mask[:at, past:], True)  # padding has to see something
+        for part in self.parts:
+            end = at + len(part)
+            ids[at:end] = part
+            positions[at:end] = numpy.arange(self.past, self.past + len(part))
+            if mask.ndim == 2:
+                mask[at:end, past + at : past + end] = numpy.tri(len(part), dtype=bool)
+            at = end
 
 
 R = TypeVar("R")
@@ -206,15 +153,15 @@ class Reader:
         return self.store.match(request.ids[:-1])
 
     def _read_batch(self, batch: Sequence[tuple[Request, Match]]) -> None:
-        rows = [Row(match.blocks, match.length, request.ids[match.length :]) for request, match in batch]
+        rows = [Row(match.blocks, match.length, [request.ids[match.length :]]) for request, match in batch]
         layers = sorted({layer for request, _ in batch for layer in request.layers})
         step, width = self.forward(rows, keep=1, layers=layers)
-        blocks = [self.runtime.block(step.cache, at, width - len(row.fresh), width) for at, row in enumerate(rows)]
+        blocks = [self.runtime.block(step.cache, at, width - len(row), width) for at, row in enumerate(rows)]
         lasts = [self.runtime.row(step.logits, at) for at in range(len(rows))]
         for at, (request, match) in enumerate(batch):
             request.blocks, request.last = [*match.blocks, blocks[at]], lasts[at]
             request.states = {layer: step.states[layer][at] for layer in request.layers}
-            request.read += len(rows[at].fresh)
+            request.read += len(rows[at])
             self.store.insert(request.ids, match.length, blocks[at], lasts[at])
 
     def distribute(self, request: Request) -> None:
@@ -238,24 +185,20 @@ class Reader:
                 found[request] = self._first_tokens(request)
             except Exception as error:  # noqa: BLE001  (the request carries it)
                 request.fail(error)
-        rows = [
-            (request, at)
-            for request in found
-            for at, continuation in enumerate(request.continuations)
-            if len(continuation) > 1
-        ]
+        rows = [(request, places) for request in found for places in self._side_by_side(request)]
 
-        def read(batch: Sequence[tuple[Score, int]]) -> None:
-            texts = [request.continuations[at] for request, at in batch]
-            forward = [
-                Row(request.blocks, len(request.ids), text[:-1])
-                for (request, _), text in zip(batch, texts, strict=True)
-            ]
-            for (request, at), logprobs in zip(batch, self._likelihoods(forward, texts), strict=True):
-                found[request][at] += logprobs
+        def read(batch: Sequence[tuple[Score, list[int]]]) -> None:
+            texts = [[request.continuations[at] for at in places] for request, places in batch]
+            for (request, places), logprobs in zip(batch, self._likelihoods(batch, texts), strict=True):
                 request.read += len(logprobs)
+                for at in places:
+                    count = len(request.continuations[at]) - 1
+                    found[request][at] += logprobs[:count]
+                    logprobs = logprobs[count:]
 
-        lengths = [(len(request.ids), len(request.continuations[at]) - 1) for request, at in rows]
+        lengths = [
+            (len(request.ids), sum(len(request.continuations[at]) - 1 for at in places)) for request, places in rows
+        ]
         for indices in packed(lengths, self.limits, self.runtime.facts):
             self._attempt([rows[at] for at in indices], read, lambda item: item[0])
         for request, logprobs in found.items():
@@ -274,33 +217,51 @@ class Reader:
         logits = self.runtime.stack([request.last] * len(targets))
         return [[float(value)] for value in self.runtime.logprobs(logits, targets)[:, 0]]
 
-    def _likelihoods(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """The log-probabilities of ``text[1:]`` for rows that read ``text[:-1]``."""
+    def _side_by_side(self, request: Score) -> list[list[int]]:
+        """Which continuations share a row: all of them where the runtime packs, as long as they fit into a pass."""
+        rows: list[list[int]] = []
+        room = 0
+        for at, continuation in enumerate(request.continuations):
+            count = len(continuation) - 1
+            if not count:
+                continue
+            if count > room or not self.runtime.facts.packs:
+                rows.append([])
+                room = self.limits.tokens
+            rows[-1].append(at)
+            room -= count
+        return rows
+
+    def _likelihoods(
+        self, batch: Sequence[tuple[Score, list[int]]], texts: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[float]]:
+        """For each row the log-probabilities of ``text[1:]`` of its texts, one after the other."""
         import numpy
 
-        longest = max(len(row.fresh) for row in rows)
+        rows = [
+            Row(request.blocks, len(request.ids), [text[:-1] for text in row])
+            for (request, _), row in zip(batch, texts, strict=True)
+        ]
+        longest = max(map(len, rows))
         step, _ = self.forward(rows, keep=longest)
         targets = numpy.zeros((len(rows), longest), numpy.int64)
-        for at, text in enumerate(texts):
-            targets[at, longest - len(text) + 1 :] = text[1:]
+        for at, row in enumerate(texts):
+            targets[at, longest - len(rows[at]) :] = [id for text in row for id in text[1:]]
         found = self.runtime.logprobs(step.logits, targets)
-        return [found[at, longest - len(row.fresh) :].tolist() for at, row in enumerate(rows)]
+        return [found[at, longest - len(row) :].tolist() for at, row in enumerate(rows)]
 
     def forward(self, rows: Sequence[Row], *, keep: int, layers: Sequence[int] = ()) -> tuple[Step, int]:
         """One pass over ragged rows; also the number of slots that its cache has."""
         import numpy
 
-        past, fresh = max(row.past for row in rows), max(len(row.fresh) for row in rows)
+        past, fresh = max(row.past for row in rows), max(map(len, rows))
         self._tried = len(rows), fresh, past + fresh
         ids = numpy.zeros((len(rows), fresh), numpy.int64)
         positions = numpy.zeros_like(ids)
-        mask = numpy.zeros((len(rows), past + fresh), bool)
+        packs = any(len(row.parts) > 1 for row in rows)
+        mask = numpy.zeros((len(rows), *([fresh] if packs else []), past + fresh), bool)
         for at, row in enumerate(rows):
-            count = len(row.fresh)
-            ids[at, fresh - count :] = row.fresh
-            positions[at, fresh - count :] = numpy.arange(row.past, row.past + count)
-            mask[at, past - row.past : past] = True
-            mask[at, past + fresh - count :] = True
+            row.fill(ids[at], positions[at], mask[at])
         cache: Cache | None = self.runtime.assemble([row.blocks for row in rows]) if past else None
         return self.runtime.forward(ids, mask, positions, cache, keep=keep, layers=layers), past + fresh
 
@@ -366,9 +327,3 @@ def packed(lengths: Sequence[tuple[int, int]], limits: Limits, facts: Facts) -> 
         batch.append(at)
     if batch:
         yield batch
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, OutOfMemory):
-        return "the model ran out of memory on this request alone; shorten it or use a smaller precision"
-    return f"the model failed on this request: {type(error).__name__}: {error}"

@@ -24,8 +24,9 @@ from arbitrag.llm.base import (
     Scores,
     Tokens,
 )
-from arbitrag.llm.batching import Distribute, Inspect, Limits, Request, Score, Write
+from arbitrag.llm.batching import Limits
 from arbitrag.llm.prefix import PrefixStore
+from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.worker import WINDOW_S, Worker
 from arbitrag.types import Need

@@ -44,6 +44,7 @@ class Facts:
     ``token_bytes`` is the size of one token's keys and values over all layers, ``logits_bytes`` of one position's
     logits. ``evidence`` are lines for ``doctor``: the device, the precision, and why. ``ragged`` is False for a network
     that counts slots instead of positions (a sliding window), which cannot have padding between past and new tokens.
+    ``packs`` says that ``forward`` also takes a mask with what each single token sees.
     """
 
     identity: str
@@ -55,6 +56,7 @@ class Facts:
     states: frozenset[int] = frozenset()
     evidence: tuple[str, ...] = ()
     ragged: bool = True
+    packs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ class Runtime(Protocol):
 
         ``ids`` and ``positions`` are (B, T) int64; ``mask`` is (B, P + T) bool, False at padding (left of the past,
         and again left of the new tokens, where padded positions are 0); ``cache`` None means P = 0; ``keep`` is K, from
-        1 to T. The given cache is used up, also when this raises OutOfMemory.
+        1 to T. Where ``facts.packs``, ``mask`` may be (B, T, P + T) bool and say for each new token which slots it sees
+        (at least one), so that several continuations of one past go side by side in one row, each with positions of
+        its own. The given cache is used up, also when this raises OutOfMemory.
         """
         ...
 

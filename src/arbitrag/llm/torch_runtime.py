@@ -119,7 +119,8 @@ class TorchRuntime:
             )
         context = getattr(config, "max_position_embeddings", None)
         window = getattr(config, "sliding_window", None)
-        block, logits = self._try_out()
+        ragged = not window or (context is not None and window >= context)
+        block, logits, packs = self._try_out()
         self.facts = Facts(
             identity=identity,
             layers=config.num_hidden_layers,
@@ -129,13 +130,14 @@ class TorchRuntime:
             logits_bytes=logits.element_size() * len(logits),
             states=frozenset(range(config.num_hidden_layers + 1)),
             evidence=tuple(evidence),
-            ragged=not window or (context is not None and window >= context),
+            ragged=ragged,
+            packs=ragged and packs,
         )
 
-    def _try_out(self) -> tuple[Block, torch.Tensor]:
+    def _try_out(self) -> tuple[Block, torch.Tensor, bool]:
         """Check that a ragged batch over cut and joined caches gives what the plain model gives for the same text.
 
-        Returns the keys and values of one token, and the logits of one position.
+        Returns the keys and values of one token, the logits of one position, and whether rows can be packed.
         """
         ids = np.arange(1, 5)[None]
         try:
@@ -154,13 +156,22 @@ class TorchRuntime:
                 f"{type(self._model).__name__} has no key/value cache that this engine can use: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        spread = (plain.max() - plain.min()).float()
-        exact = 1e-3 if plain.dtype == torch.float32 else 0.1
-        if spread.isfinite() and (found - plain).abs().max().float() > exact * spread + 1e-4:
+        if not _close(found, plain):
             raise BackendError(
                 f"{type(self._model).__name__} answers differently from its own cache; this engine cannot run it"
             )
-        return one, plain
+        return one, plain, self._packs(two, plain)
+
+    def _packs(self, past: Block, plain: torch.Tensor) -> bool:
+        """Whether two continuations in one row, each blind to the other, give what the plain model gives."""
+        mask = np.ones((1, 4, 6), bool)
+        mask[0, :, 2:] = np.kron(np.eye(2), np.tri(2)).astype(bool)
+        ids, positions = np.array([[3, 4, 3, 4]]), np.array([[2, 3, 2, 3]])
+        try:
+            found = self.forward(ids, mask, positions, self.assemble([[past]]), keep=4).logits[0, [1, 3]]
+        except Exception:  # noqa: BLE001  (the answer is no: continuations then get a row each)
+            return False
+        return _close(found, plain)
 
     def forward(
         self,
@@ -180,7 +191,7 @@ class TorchRuntime:
                 extra["logits_to_keep"] = keep
             found = self._model(
                 input_ids=torch.from_numpy(ids).to(self._device),
-                attention_mask=None if mask.all() else torch.from_numpy(mask).to(self._device),
+                attention_mask=self._mask(mask),
                 past_key_values=Cache() if cache is None else cache,
                 use_cache=True,
                 output_hidden_states=bool(layers),
@@ -188,6 +199,12 @@ class TorchRuntime:
             )
             states = {layer: found.hidden_states[layer][:, -1].float().cpu().numpy() for layer in layers}
             return Step(found.past_key_values, found.logits[:, -keep:], states)
+
+    def _mask(self, mask: np.ndarray) -> torch.Tensor | None:
+        if mask.ndim == 2 and mask.all():
+            return None
+        given = torch.from_numpy(mask).to(self._device)
+        return given if given.ndim == 2 else given[:, None]
 
     def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:
         lengths = [sum(keys.shape[2] for keys, _ in blocks) for blocks in rows]
@@ -301,6 +318,13 @@ def _stacked(sides: Sequence[torch.Tensor], slots: int) -> torch.Tensor:
         into[:, :, slots - side.shape[2] : slots] = side
         at += len(side)
     return buffer
+
+
+def _close(found: torch.Tensor, plain: torch.Tensor) -> bool:
+    """Whether logits are equal up to the precision that they were computed in; also where they are not finite."""
+    spread = (plain.max() - plain.min()).float()
+    exact = 1e-3 if plain.dtype == torch.float32 else 0.1
+    return not bool((found - plain).abs().max().float() > exact * spread + 1e-4)
 
 
 def _logprobs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.batching import Distribute, Inspect, Limits, Reader, Request, Score, Write
+from arbitrag.llm.batching import Limits, Reader
 from arbitrag.llm.prefix import PrefixStore
+from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.writing import Writer
 

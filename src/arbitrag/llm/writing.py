@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.batching import NOT_FINITE, Reader, Write
+from arbitrag.llm.batching import Reader
+from arbitrag.llm.requests import NOT_FINITE, Write
 from arbitrag.llm.runtime import Cache, Choice, Logits, OutOfMemory
 
 if TYPE_CHECKING:

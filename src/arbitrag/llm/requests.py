@@ -1,0 +1,103 @@
+"""What a caller wants of the in-process engine, on its way through the worker: ids, and what is known of them so far.
+
+Texts are tokens already here, and results are plain values; ``llm/engine.py`` stands between these and the contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from arbitrag.errors import ArbitragError, BackendError
+from arbitrag.llm.base import Sampling, Tokens
+from arbitrag.llm.runtime import Block, Logits, OutOfMemory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+NOT_FINITE = "the model's output is not finite (NaN or infinity); try a wider precision, dtype='float32'"
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One prompt and what is wanted of it. ``future`` gets the result; a cancelled one frees its place.
+
+    After reading: ``blocks`` hold the keys and values of ``ids``, ``last`` the logits of the last token, and ``states``
+    the hidden states of the layers asked for.
+    """
+
+    ids: list[int]
+    layers: tuple[int, ...] = ()
+    future: Future[Any] = field(default_factory=Future)
+    read: int = 0
+    reused: int = 0
+    blocks: list[Block] = field(default_factory=list)
+    last: Logits | None = None
+    states: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def finish(self, result: Any) -> None:
+        with suppress(InvalidStateError):  # cancelled while its result was computed
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        known = error if isinstance(error, ArbitragError) else BackendError(_in_words(error))
+        with suppress(InvalidStateError):
+            self.future.set_exception(known)
+
+    @property
+    def cancelled(self) -> bool:
+        return self.future.cancelled()
+
+    def tokens(self, written: int = 0) -> Tokens:
+        return Tokens(self.read, self.reused, written)
+
+    def forget(self) -> None:
+        """Let go of keys, values and logits."""
+        self.blocks, self.last = [], None
+
+
+@dataclass(eq=False, slots=True)
+class Inspect(Request):
+    """Result: (states, Tokens), the states by layer, (width,) float32."""
+
+
+@dataclass(eq=False, slots=True)
+class Distribute(Request):
+    """Result: (log-probabilities of all tokens (vocabulary,) float32, Tokens)."""
+
+
+@dataclass(eq=False, slots=True)
+class Score(Request):
+    """Result: (log-probabilities per continuation, Tokens). ``continuations`` are token ids, none empty."""
+
+    continuations: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Write(Request):
+    """Result: (ids, log-probabilities, finish, Tokens) of what was written, without a last token from ``eos_ids``.
+
+    ``ids`` begins with ``prompt`` tokens and grows by what is written, until that is ``limit`` tokens or ``stops`` says
+    that its text is over.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    limit: int = 1
+    eos_ids: frozenset[int] = frozenset()
+    stops: Callable[[list[int]], bool] | None = None
+    random: np.random.Generator | None = None
+    prompt: int = 0
+    logprobs: list[float] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[int]:
+        return self.ids[self.prompt :]
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OutOfMemory):
+        return "the model ran out of memory on this request alone; shorten it or use a smaller precision"
+    return f"the model failed on this request: {type(error).__name__}: {error}"
