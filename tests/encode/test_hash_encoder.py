@@ -33,8 +33,8 @@ async def test_the_formula_by_hand() -> None:
         spelling = sum((signs(gram) for gram in grams), np.zeros(256))
         return np.asarray(np.sqrt(0.5) * signs(word) + np.sqrt(0.5 / len(grams)) * spelling)
 
-    cat = direction("cat", ["<ca", "cat", "at>", "<cat", "cat>"])
-    is_ = direction("is", ["<is", "is>", "<is>"])
+    cat = direction("cat", ["<ca", "cat", "at>"])
+    is_ = direction("is", ["<is", "is>"])
     expected = (1 + np.log(2)) * 0.25 * cat + (2 / 6) ** 2 * is_
     expected /= np.linalg.norm(expected)
     (found,) = await HashEncoder().encode(["Cat IS cat"], kind="query")

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
+from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.retrieve.base import Retriever
+from arbitrag.retrieve.manifest import has_vectors
+from arbitrag.text import printable
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
     from arbitrag.retrieve.update import IndexReport
 
+Mode = Literal["bm25", "dense", "hybrid"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 # Two letters at least: C:\docs.idx is a path.
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9+]+):(.*)", re.DOTALL)
 
 
-def open_index(address: str | Path, *, encoder: Encoder | None = None) -> Retriever:
+def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mode | None = None) -> Retriever:
     """The index at a path, made by ``arbitrag index``, or passages on a server.
 
+    ``mode`` says how an index at a path is searched: by words ("bm25"), by vectors ("dense"), or by both ("hybrid",
+    which is what an index with vectors does without a choice). Its encoder is the one that it was made with.
+
     A server's address is one of ``servers.KINDS``, with ``?table=``, ``mode=`` or ``text_field=`` at its end where they
-    are wanted; what else stands there goes to the server's driver. ``encoder`` is what a server's vectors were made
-    with, and stays the caller's to close. A path that exists is always a path.
+    are wanted; what else stands there goes to the server's driver. ``encoder`` is what the vectors were made
+    with, and stays the caller's to close; a path needs none. A path that exists is always a path.
 
     Raises UsageError for an unknown kind, MissingExtra when its packages are not installed, IndexFileError for an index
     that is missing, corrupt or of another version or encoder, BackendError for a server that cannot be reached. No
     error repeats an address that may hold a password.
     """
     found = _KIND.fullmatch(address) if isinstance(address, str) else None
-    if found is None or Path(address).exists():
-        return _open_path(Path(address))
+    if found is None or os.path.exists(address):  # False, not an error, for a text too long to be a path
+        return _open_path(Path(address), encoder, mode)
+    if mode is not None:
+        raise UsageError(f"mode={mode} is for an index on disk; in a server's address it stands at the end: ?mode=...")
     from arbitrag.retrieve.servers import open_server
 
     return open_server(found[1], found[2], encoder)
@@ -43,6 +54,7 @@ def update_index(
     passage_tokens: int | None = None,
     language: str | None = None,
     replace_all: bool = False,
+    encoder: str | Encoder | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> IndexReport:
     """Make ``target`` an index of exactly the documents in ``inputs``; see ``arbitrag.retrieve.update``."""
@@ -54,11 +66,31 @@ def update_index(
         passage_tokens=passage_tokens,
         language=language,
         replace_all=replace_all,
+        encoder=encoder,
         progress=progress,
     )
 
 
-def _open_path(path: Path) -> Retriever:
+def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retriever:
     from arbitrag.retrieve.bm25 import Bm25Index
 
-    return Bm25Index.open(path)
+    if mode not in (None, *MODES):
+        raise unknown("mode", str(mode), MODES)
+    texts = Bm25Index.open(path)
+    if not has_vectors(path):
+        if mode in (None, "bm25"):
+            return texts
+        raise IndexFileError(
+            f"the index {printable(str(path))} holds no vectors; leave the mode out, or make one that does: "
+            "arbitrag index FOLDER -o OTHER.idx --encoder hash"
+        )
+    from arbitrag.encode import open_encoder
+    from arbitrag.retrieve.dense import DenseIndex, StoredVectors, WithEmbeddings
+    from arbitrag.retrieve.hybrid import HybridRetriever
+
+    vectors = StoredVectors(path)
+    if mode == "bm25":
+        return WithEmbeddings(texts, vectors)
+    opened = encoder or open_encoder(vectors.current()[0].manifest.encoder)
+    dense = DenseIndex(texts, vectors, opened, path, closes=encoder is None)
+    return dense if mode == "dense" else WithEmbeddings(HybridRetriever(texts, dense), vectors)

@@ -144,7 +144,7 @@ class _View:
     def by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
         addresses = addresses_by_key(self.searcher, self.index.schema, keys)
         found = []
-        for key, address in zip(self.searcher.fast_field_values("key", addresses), addresses, strict=True):
+        for key, address in zip(keys_at(self.searcher, addresses), addresses, strict=True):
             payload = from_json(self.searcher.doc(address).get_first("passage") or b"")
             found.append((payload.pop("order"), key, payload))
         found.sort(key=lambda each: each[0], reverse=True)
@@ -210,6 +210,11 @@ def of_file(schema: tantivy.Schema, number: int) -> tantivy.Query:
     from tantivy import Query
 
     return Query.term_query(schema, "file", number, "basic")
+
+
+def keys_at(searcher: tantivy.Searcher, addresses: Sequence[tantivy.DocAddress]) -> list[int]:
+    """The keys of the passages at these places."""
+    return [int(key or 0) for key in searcher.fast_field_values("key", list(addresses))]
 
 
 def addresses_by_key(

@@ -15,6 +15,8 @@ FORMAT = "arbitrag-index"
 VERSION = 1
 FILE = "index.json"
 WORDS = "bm25"  # the folder with tantivy's files
+VECTORS = "vectors"  # the folder with the vectors of the passages, where the index has them
+VECTORS_FILE = "vectors.json"
 LEDGER = "files.sqlite"
 
 
@@ -70,6 +72,11 @@ def read_manifest(folder: Path) -> Manifest:
             f"Build another one (arbitrag index FOLDER -o OTHER.idx), or install the arbitrag that made it."
         )
     return _checked(folder, found)
+
+
+def has_vectors(folder: Path) -> bool:
+    """Whether the index in ``folder`` has vectors of its passages."""
+    return (folder / VECTORS / VECTORS_FILE).is_file()
 
 
 def corrupt(folder: Path, reason: str) -> IndexFileError:

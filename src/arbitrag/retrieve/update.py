@@ -12,22 +12,34 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import analysis
-from arbitrag.retrieve.bm25 import commit_number, engine_errors, new_index, of_file, to_document
+from arbitrag.retrieve.bm25 import (
+    addresses_by_key,
+    commit_number,
+    engine_errors,
+    keys_at,
+    new_index,
+    of_file,
+    to_document,
+)
 from arbitrag.retrieve.ingest import Found, Passed, common_root, read_document, walk
 from arbitrag.retrieve.ledger import Ledger, Task, Version, open_ledger
-from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest
+from arbitrag.retrieve.manifest import FILE, VECTORS, WORDS, Manifest, corrupt, has_vectors, read_manifest
 from arbitrag.retrieve.readers import Document, NotReadable
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
 if TYPE_CHECKING:
     import tantivy
+
+    from arbitrag.encode.base import Encoder
+    from arbitrag.retrieve.embedding import Embedder
 
 Progress = Callable[[int, int, str], None]
 
@@ -76,16 +88,20 @@ def update_index(
     passage_tokens: int | None = None,
     language: str | None = None,
     replace_all: bool = False,
+    encoder: str | Encoder | None = None,
     progress: Progress | None = None,
 ) -> IndexReport:
     """Make ``target`` an index of exactly the documents in ``inputs``, folders or files; make it if it is new.
 
-    Files whose size and time are the same are not read again. ``passage_tokens`` (256) and ``language`` ("english",
-    for the stems of words) are chosen when an index is made and kept. ``progress`` is called with bytes read, bytes to
-    read, and a file. Sources in the index are paths from the given folder, or from the deepest one that holds all.
+    Files whose size and time are the same are not read again. ``passage_tokens`` (256), ``language`` ("english", for
+    the stems of words) and ``encoder`` are chosen when an index is made and kept. With an encoder, given by its address
+    (``hash``, ``st:MODEL`` ...) or as one of the caller's, passages get vectors too. ``progress`` is called with bytes
+    read, bytes to read, and a file. Sources in the index are paths from the given folder, or from the deepest one that
+    holds all.
 
     Raises DataError when there is nothing to index; IndexFileError when ``target`` is no index, is damaged, of another
-    version, in use by another process, made with other settings, or would lose every file (``replace_all`` allows it).
+    version, in use by another process, made with other settings, or would lose every file (``replace_all`` allows it);
+    BackendError when the encoder fails, which leaves the index at its last commit.
     """
     began = time.perf_counter()
     given = [inputs] if isinstance(inputs, str | Path) else inputs
@@ -93,8 +109,8 @@ def update_index(
     root = common_root(paths)
     manifest, new = _prepare(folder, paths, root, passage_tokens, language)
     try:
-        with open_ledger(folder) as ledger:
-            update = _Update(folder, manifest, ledger, progress or (lambda done, total, what: None))
+        with open_ledger(folder) as ledger, _embedder(folder, encoder) as embedder:
+            update = _Update(folder, manifest, ledger, embedder, progress or (lambda done, total, what: None))
             try:
                 return update.run(walk(paths, root), root, replace_all, began)
             finally:
@@ -131,6 +147,15 @@ def _prepare(
     return manifest, True
 
 
+def _embedder(folder: Path, encoder: str | Encoder | None) -> AbstractContextManager[Embedder | None]:
+    """What makes the vectors: by the given encoder, or by the one that the index was made with, if any."""
+    if encoder is None and not has_vectors(folder):
+        return nullcontext()
+    from arbitrag.retrieve.embedding import open_embedder
+
+    return open_embedder(folder, encoder, new=not (folder / WORDS / "meta.json").exists())
+
+
 def _is_vacant(folder: Path) -> bool:
     """Whether an index can be made here: there is nothing, or only what a crash at the very start leaves."""
     if not folder.exists():
@@ -160,10 +185,13 @@ def _holds_nothing(folder: Path) -> bool:
 class _Update:
     """One run over one index."""
 
-    def __init__(self, folder: Path, manifest: Manifest, ledger: Ledger, progress: Progress) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, ledger: Ledger, embedder: Embedder | None, progress: Progress
+    ) -> None:
         self._folder = folder
         self._manifest = manifest
         self._ledger = ledger
+        self._embedder = embedder
         self._progress = progress
         self._counts: Counter[str] = Counter()
         self._skipped: list[Named] = []
@@ -172,7 +200,7 @@ class _Update:
         self._dropped: list[int] = []
         self._same: list[tuple[int, int]] = []
         with engine_errors(folder):
-            self._index = new_index(folder / WORDS, manifest.language)
+            self._index = new_index(folder / WORDS, manifest.language, keyed=embedder is not None)
             self._writer: tantivy.IndexWriter | None = None
             searcher = self._index.searcher()
         ledger.recover(lambda number: searcher.doc_freq("file", number) > 0)
@@ -290,7 +318,8 @@ class _Update:
         try:
             document = read_document(Path(found.path), found.source, self._manifest.passage_tokens)
             for passage in _guarded(document):
-                self._write(to_document(passage, number, (found.source, count), self._index.schema))
+                key = None if self._embedder is None else self._embedder.add(passage)
+                self._write(to_document(passage, number, (found.source, count), self._index.schema, key))
                 count += 1
                 if not count % _PROGRESS_EVERY:
                     self._progress(done + min(document.position(), found.size), total, found.source)
@@ -304,6 +333,8 @@ class _Update:
             self._open_writer().add_document(document)
 
     def _commit(self) -> None:
+        if self._embedder is not None:
+            self._embedder.commit()
         self._ledger.propose(self._batch)
         if self._writer is not None:
             with engine_errors(self._folder, writing=True):
@@ -330,6 +361,19 @@ class _Update:
                 commit=commit,
             )
             settled.write(self._folder)
+        if self._embedder is not None:
+            self._tidy_vectors(self._embedder)
+
+    def _tidy_vectors(self, embedder: Embedder) -> None:
+        self._index.reload()
+        searcher, schema = self._index.searcher(), self._index.schema
+
+        def is_live(keys: Sequence[int]) -> list[bool]:
+            there = set(keys_at(searcher, addresses_by_key(searcher, schema, keys)))
+            return [key in there for key in keys]
+
+        if note := embedder.finish(searcher.num_docs, is_live):
+            self._notes.append(Named(VECTORS, note))
 
 
 def _guarded(document: Document) -> Iterator[Passage]:

@@ -1,0 +1,100 @@
+"""Finding near vectors among very many: compact codes that are read in full, then exact products for the best of them.
+
+Every pair of dimensions becomes one of 16 points (4 bits), and faiss compares a query with 32 codes at a time in the
+processor's registers ("fast scan" product quantisation; Jegou et al. 2011, "Product quantization for nearest neighbor
+search"; André et al. 2015, "Cache locality is not enough"). A million vectors of width 256 are 64 MB and take about
+3 ms. The candidates are then compared by their stored vectors, so that the scores are exact and only the choice is not.
+
+Why not a graph (HNSW): with 200k vectors of the ``hash`` encoder a graph of 32 links took 9 times as long to build
+and found .40 of the true first 20 in 1.8 ms, these codes .99 in 1 ms; and rows are added to codes without a rebuild.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arbitrag.errors import IndexFileError
+from arbitrag.files import replacing
+from arbitrag.retrieve.vectors import VectorLog, Vectors
+from arbitrag.text import one_line
+
+EXACT_ROWS = 50_000  # up to here all products are computed
+CANDIDATES = 400
+_FILE = "codes.faiss"
+_SAMPLE = 65_536  # rows that the 16 points of each pair are fitted to
+_BLOCK = 16_384
+_STALE = 4  # an index that grew this much since its codes were fitted gets new ones
+
+
+class Codes:
+    """The codes of the first ``rows`` rows of an index."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self.rows: int = index.ntotal
+
+    def candidates(self, query: np.ndarray, count: int) -> np.ndarray:
+        """About the ``count`` rows nearest to ``query`` (width,), int64."""
+        _, rows = self._index.search(query[None], min(count, self.rows))
+        return np.asarray(rows[0][rows[0] >= 0], np.int64)
+
+
+def open_codes(folder: Path, vectors: Vectors) -> Codes | None:
+    """The codes of these vectors; None when they have none, or without faiss, which only makes searching slower.
+
+    Raises IndexFileError when the file is damaged.
+    """
+    if not vectors.manifest.coded:
+        return None
+    try:
+        import faiss
+    except ImportError:
+        return None
+    path = vectors.manifest.path(folder, _FILE)
+    try:
+        index = faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise IndexFileError(
+            f"{path} cannot be read: {one_line(str(error))}; remove the index and build it again"
+        ) from None
+    # The file may already be that of a later commit; rows that this one does not have are passed over by the caller.
+    if index.d != vectors.manifest.width or index.ntotal < vectors.manifest.coded:
+        raise IndexFileError(f"{path} does not fit to the vectors beside it; remove the index and build it again")
+    return Codes(index)
+
+
+def update_codes(log: VectorLog) -> bool:
+    """Bring the codes up to the committed rows where that pays; False when it would but faiss is not installed."""
+    manifest, folder = log.manifest, log.folder
+    behind = manifest.rows - manifest.coded
+    if manifest.rows <= EXACT_ROWS or behind <= EXACT_ROWS // 5:
+        return True
+    try:
+        import faiss
+    except ImportError:
+        return False
+    vectors = Vectors(folder, manifest)
+    path = manifest.path(folder, _FILE)
+    fresh = not manifest.coded or manifest.rows > _STALE * manifest.trained
+    index = _fitted(vectors) if fresh else faiss.read_index(str(path))
+    for start in range(index.ntotal, manifest.rows, _BLOCK):
+        index.add(vectors.take(np.arange(start, min(start + _BLOCK, manifest.rows))))
+    with replacing(path) as file:
+        file.write(faiss.serialize_index(index).data)
+    log.commit(coded=manifest.rows, trained=manifest.rows if fresh else manifest.trained)
+    return True
+
+
+def _fitted(vectors: Vectors) -> Any:
+    """An empty index whose points are fitted to a sample of the rows, the same sample each time."""
+    import faiss
+
+    width = vectors.manifest.width
+    parts = width // 2 if width % 2 == 0 else width
+    index = faiss.IndexPQFastScan(width, parts, 4, faiss.METRIC_INNER_PRODUCT)
+    rows = np.unique(np.linspace(0, len(vectors) - 1, min(_SAMPLE, len(vectors))).astype(np.int64))
+    index.train(vectors.take(rows))
+    return index

@@ -1,0 +1,180 @@
+"""Give the passages of an index update their vectors, as they are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from arbitrag.encode import open_encoder
+from arbitrag.encode.base import Encoder
+from arbitrag.errors import IndexFileError
+from arbitrag.files import check_writable
+from arbitrag.retrieve.codes import update_codes
+from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
+from arbitrag.retrieve.vectors import (
+    VectorLog,
+    VectorManifest,
+    embedded_text,
+    passage_key,
+    read_vector_manifest,
+)
+from arbitrag.text import printable
+from arbitrag.types import Passage
+
+T = TypeVar("T")
+
+_BATCH = 1024  # passages encoded together
+_MOST_DEAD = 0.5  # of the rows, before they are copied without the dead ones
+_FEW_ROWS = 1024  # not worth copying
+
+SLOW = "search by vectors reads all of them; faiss is much faster from 50,000 on: pip install 'arbitrag[dense]'"
+
+
+@contextmanager
+def open_embedder(index: Path, encoder: str | Encoder | None, *, new: bool) -> Iterator[Embedder]:
+    """An ``Embedder`` with an encoder, the one at an address, or the one that the index was made with.
+
+    An encoder that is opened here is closed here.
+    """
+    if encoder is None or isinstance(encoder, str):
+        address = encoder or read_vector_manifest(index / VECTORS).encoder
+        opened = open_encoder(address)
+        with Embedder(index, opened, new=new) as embedder:
+            try:
+                yield embedder
+            finally:
+                embedder.close_encoder()
+    else:
+        with Embedder(index, encoder, new=new) as embedder:
+            yield embedder
+
+
+class Embedder:
+    """The vectors of one update; a context manager. Used by whoever holds the index's ledger.
+
+    ``add`` every passage, ``commit`` before the passages are committed, ``finish`` when all are. Leaving without a
+    commit adds nothing to the index.
+    """
+
+    def __init__(self, index: Path, encoder: Encoder, *, new: bool) -> None:
+        """``new`` says that the index holds no passages yet, and so may begin to have vectors.
+
+        The encoder is called in an event loop of its own, in a thread, while the next passages are read. Raises
+        IndexFileError when the index has passages but no vectors, or has them from another encoder.
+        """
+        self._encoder = encoder
+        self._waiting: dict[int, Passage] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder")
+        self._runner = asyncio.Runner()
+        self._under_way: tuple[list[Passage], Future[np.ndarray]] | None = None
+        try:
+            self._log = VectorLog(index / VECTORS, self._manifest(index, new))
+        except BaseException:
+            self._stop()
+            raise
+        self._known = self._committed_keys()
+        self._fresh: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._log.close()
+        self._stop()
+
+    def close_encoder(self) -> None:
+        self._start(self._encoder.aclose()).result()
+
+    def add(self, passage: Passage) -> int:
+        """Note a passage, and give its key. It is encoded only when its row is not there yet."""
+        key = passage_key(passage)
+        if key not in self._fresh and not self._is_known(key):
+            self._waiting[key] = passage
+            self._fresh.add(key)
+            if len(self._waiting) >= _BATCH:
+                self._encode_waiting()
+        return key
+
+    def commit(self) -> None:
+        """Make the vectors of all passages so far durable. Raises BackendError when the encoder fails."""
+        self._encode_waiting()
+        self._store()
+        if self._fresh:
+            self._log.commit()
+            self._known = self._committed_keys()
+            self._fresh.clear()
+
+    def finish(self, passages: int, is_live: Callable[[Sequence[int]], Sequence[bool]]) -> str:
+        """Tidy up after the last commit; gives what a person should know, or nothing.
+
+        ``passages`` are those in the index, ``is_live`` tells of keys whether it has them. Rows of dropped passages are
+        removed when they are more than half.
+        """
+        rows = self._log.manifest.rows
+        if rows > _FEW_ROWS and rows - passages > _MOST_DEAD * rows:
+            self._log = self._log.compact(is_live)
+        return "" if update_codes(self._log) else SLOW
+
+    def _manifest(self, index: Path, new: bool) -> VectorManifest:
+        folder, encoder, shown = index / VECTORS, self._encoder, printable(str(index))
+        if has_vectors(index):
+            manifest = read_vector_manifest(folder)
+            manifest.check(encoder, folder)
+            return manifest
+        if not new:
+            raise IndexFileError(
+                f"{shown} was made without vectors; leave the encoder out, or make another index (-o OTHER.idx)"
+            )
+        folder.mkdir(exist_ok=True)
+        check_writable(folder / VECTORS_FILE)
+        # The width is that of a vector: a server's model says it in no other way.
+        width = self._start(encoder.encode(["width"], kind="passage")).result().shape[1]
+        manifest = VectorManifest(encoder.name, encoder.identity, int(width))
+        manifest.write(folder)
+        return manifest
+
+    def _start(self, call: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._thread.submit(self._runner.run, call)
+
+    def _stop(self) -> None:
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
+
+    def _encode_waiting(self) -> None:
+        """Begin to encode the passages that wait, when the batch before is done."""
+        self._store()
+        if self._waiting:
+            passages = list(self._waiting.values())
+            texts = [embedded_text(passage) for passage in passages]
+            self._under_way = passages, self._start(self._encoder.encode(texts, kind="passage"))
+            self._waiting.clear()
+
+    def _store(self) -> None:
+        """Append the vectors of the batch that is under way."""
+        if self._under_way is None:
+            return
+        passages, future = self._under_way
+        self._under_way = None
+        vectors = future.result()
+        if vectors.shape != (len(passages), self._log.manifest.width):
+            raise IndexFileError(
+                f"the vectors of {printable(str(self._log.folder.parent))} are {self._log.manifest.width} wide; "
+                f"{printable(self._encoder.name)} gave {vectors.shape[1]} numbers for a passage"
+            )
+        self._log.append(passages, vectors)
+
+    def _committed_keys(self) -> np.ndarray:
+        path = self._log.manifest.path(self._log.folder, "keys.bin")
+        return np.sort(np.fromfile(path, "<u8", count=self._log.manifest.rows))
+
+    def _is_known(self, key: int) -> bool:
+        wanted = np.uint64(key)
+        place = int(np.searchsorted(self._known, wanted))
+        return place < len(self._known) and bool(self._known[place] == wanted)
