@@ -182,7 +182,7 @@ ERRORS = [
     ("ask --questions {0}/good.jsonl -o {0}/notes.txt", 1, r"DataError: {0}/notes.txt line 1 is not a row of .*"),
     ("ask Who? --cache {0}/notes.txt", 2, r"UsageError: the cache folder {0}/notes.txt cannot be made: .*"),
     ("ask Who? --cache {0}/cache", 1, r"DataError: the response cache {0}/cache/\S+ is not a response cache .*"),
-    ("ask Who? --wording {0}/nowhere", 2, r"UsageError: the folder of prompts {0}/nowhere does not exist"),
+    ("ask Who? --wording {0}/nowhere", 2, r"UsageError: .*folder of prompts .*{0}/nowhere.*"),
     ("ask Who? --wording {0}/wording", 1, r"PromptError: {0}/wording/direct/answer.txt: no line '---' .*"),
     (
         "ask Who? --wording {0}/fields",

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from arbitrag import __version__
+from arbitrag.errors import BackendError
 from arbitrag.lab.model import demo_cases
 from arbitrag.replay import load_trace
-from arbitrag.testing import ScriptedServer
+from arbitrag.testing import ScriptedLLM, ScriptedServer
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -119,6 +120,13 @@ def test_asking_the_embedded_world(command: Command) -> None:
     assert re.search(r"^Cost      2 answers.* tokens read.* s$", ran.out, re.MULTILINE)
 
 
+def test_without_a_question_a_person_is_told_how_to_ask(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arbitrag.cli.ask._is_terminal", lambda: True)
+    ran = command("ask")
+    assert ran.status == 2
+    assert ran.err == 'UsageError: there is no question; type: arbitrag ask "Who ...?", or give --questions FILE\n'
+
+
 def test_asking_given_passages(rows: Path, command: Command) -> None:
     ran = command("ask", "Who directed The Silent Orchard?", "--passages", rows, "--method", "rag", "--json")
     verdict = json.loads(ran.out)
@@ -149,6 +157,17 @@ def test_a_trace_is_replayed_with_another_threshold(rows: Path, tmp_path: Path, 
     assert "Cost      no model calls\n" in below.out
     assert "only the passages were asked" in command("replay", trace, "--method", "rag").out
     assert load_trace(trace).question.text == "Who directed it?"
+
+
+def test_the_trace_of_a_failure_is_kept(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tmp_path / "trace.json"
+    monkeypatch.setattr("arbitrag.run.open_llm", lambda _: ScriptedLLM([BackendError("no such luck")]))
+    ran = command("ask", "Who?", "--method", "direct", "--trace", trace)
+    assert (ran.status, ran.out, ran.err) == (1, "", "BackendError: no such luck\n")
+    (call,) = load_trace(trace).calls
+    assert call.error == "BackendError: no such luck"
+    again = command("replay", trace)
+    assert (again.status, again.err) == (1, ran.err)
 
 
 def test_a_server_is_asked_and_its_price_counted(rows: Path, command: Command) -> None:
@@ -242,13 +261,13 @@ def test_an_interrupted_command_says_so(command: Command, monkeypatch: pytest.Mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("arbitrag.run.answer", interrupted)
+    monkeypatch.setattr("arbitrag.run.attempt", interrupted)
     ran = command("ask", "Who?")
     assert (ran.status, ran.out, ran.err) == (130, "", "stopped\n")
 
 
 def test_a_fault_is_short_unless_asked(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.run.answer", lambda *_: 1 / 0)
+    monkeypatch.setattr("arbitrag.run.attempt", lambda *_: 1 / 0)
     monkeypatch.delenv("ARBITRAG_DEBUG", raising=False)
     ran = command("ask", "Who?")
     assert ran.status == 70
@@ -264,7 +283,7 @@ def test_a_warning_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch
         warnings.warn("the disk is full\x07", RuntimeWarning, stacklevel=1)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("arbitrag.run.answer", warns)
+    monkeypatch.setattr("arbitrag.run.attempt", warns)
     assert command("ask", "Who?").err == "Warning: the disk is full\\u0007\nstopped\n"
 
 

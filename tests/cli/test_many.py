@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,23 @@ def test_a_row_says_how_it_was_made(script: Script, questions: Path, command: Co
         "retriever": row["run"]["retriever"],
         "limits": {"context_tokens": 2048, "answer_tokens": 32},
     }
-    assert len(wording["llm"]) == 16
+    assert len(wording) == 16
     assert row["question"] == {"text": "What is number 1?", "options": [], "id": "q1"}
+
+
+def test_the_wording_of_prompts_is_part_of_how_a_row_was_made(
+    script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out, own = tmp_path / "out.jsonl", tmp_path / "wording" / "direct" / "answer.txt"
+    own.parent.mkdir(parents=True)
+    own.write_text("source: a test\nwording: 1\n---\n=== user\nIn short: {question}")
+    asked = ("ask", *DIRECT, "--questions", questions, "-o", out, "--wording", own.parent.parent)
+    assert command(*asked).status == 0
+    assert command(*asked).err == "0 answered, 0 failed, 5 finished before\n"
+    own.write_text(own.read_text().replace("In short", "Briefly"))
+    ran = command(*asked)
+    assert ran.status == 2
+    assert re.fullmatch(rf"UsageError: {out} line 1 was made with wording \w{{16}} instead of \w{{16}}; .*\n", ran.err)
 
 
 def test_a_failure_is_a_row_and_the_next_run_retries_it(

@@ -11,6 +11,7 @@ import typer
 from arbitrag.cli.parts import Address, AsJson, Changes, Parts
 
 if TYPE_CHECKING:
+    from arbitrag.run import Failure
     from arbitrag.types import Verdict
 
 EXAMPLE = (
@@ -73,13 +74,17 @@ def ask(
         return _one(question, parts, as_json, explain, trace)
     if explain or trace is not None:
         raise UsageError("--explain and --trace are for one QUESTION; give it in quotes")
-    if questions is None and sys.stdin.isatty():
+    if questions is None and _is_terminal():
         raise UsageError('there is no question; type: arbitrag ask "Who ...?", or give --questions FILE')
     from arbitrag.cli.many import answer_many
     from arbitrag.jsonl import read_questions
 
     read = read_questions(questions or "-")  # out here, because in an event loop Ctrl-C would wait for the input's end
     return asyncio.run(answer_many(read, parts, out, concurrency))
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:
@@ -89,14 +94,17 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
     from arbitrag.cli.output import say, say_json, width
     from arbitrag.cli.verdict import render
     from arbitrag.files import check_writable
+    from arbitrag.run import Failure
 
     if trace is not None:
         check_writable(trace)
-    verdict = asyncio.run(_verdict(question, parts))
+    verdict = asyncio.run(_outcome(question, parts))
     if trace is not None:
         from arbitrag.replay import save_trace
 
-        save_trace(verdict.trace, trace)
+        save_trace(verdict.trace, trace)  # of a failure too, whose calls show how it came about
+    if isinstance(verdict, Failure):
+        raise verdict.error
     if as_json:
         from arbitrag.types import to_plain
 
@@ -109,12 +117,14 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
     return 0
 
 
-async def _verdict(question: str, parts: Parts) -> Verdict:
+async def _outcome(question: str, parts: Parts) -> Verdict | Failure:
     from arbitrag.errors import UsageError
-    from arbitrag.run import answer
+    from arbitrag.run import attempt, check
+    from arbitrag.types import Question
 
     if not question.strip():
         raise UsageError("the question is empty")
     method = parts.chosen()
     async with parts.kit() as kit:
-        return await answer(question, method, kit)
+        await check(method, kit)
+        return await attempt(Question(question), method, kit)

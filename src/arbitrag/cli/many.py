@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -68,16 +69,16 @@ def _row(result: Verdict | Failure) -> dict[str, Any]:
 def _settings_of_run(method: Method, kit: Kit) -> dict[str, Any]:
     """Everything that decides a verdict, so that rows made alike can be told from others."""
     models = {"llm": kit.llm.backend.identity, "scorer": kit.scorer.backend.identity}
-    wording = {role: _wording(model) for role, model in (("llm", kit.llm), ("scorer", kit.scorer))}
     retriever = kit.retriever.identity if kit.retriever else ""
     made = {"method": method.name, "settings": settings(method), **models, "retriever": retriever}
-    plain: dict[str, Any] = to_plain({**made, "limits": kit.limits, "wording": wording})
+    plain: dict[str, Any] = to_plain({**made, "limits": kit.limits, "wording": _wording(kit.llm, kit.scorer)})
     return plain
 
 
-def _wording(model: Model) -> str:
-    """A short hash of every prompt in the wording of a model."""
-    import hashlib
-
-    digests = "".join(model.book.find(name).digest for name in model.book.names())
-    return hashlib.sha256(digests.encode()).hexdigest()[:16]
+def _wording(*models: Model) -> str:
+    """A short hash of every prompt file that the models' wordings may be taken from."""
+    folders = [folder for model in models for folder in model.book.folders]
+    digest = hashlib.sha256()
+    for folder, path in ((folder, path) for folder in folders for path in sorted(folder.glob("*/*.txt"))):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
