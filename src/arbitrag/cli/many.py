@@ -77,8 +77,8 @@ def _settings_of_run(method: Method, kit: Kit) -> dict[str, Any]:
 
 def _wording(*models: Model) -> str:
     """A short hash of every prompt file that the models' wordings may be taken from."""
-    folders = [folder for model in models for folder in model.book.folders]
     digest = hashlib.sha256()
-    for folder, path in ((folder, path) for folder in folders for path in sorted(folder.glob("*/*.txt"))):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for folder in (folder for model in models for folder in model.book.folders):
+        for path in sorted(folder.glob("*/*.txt")):
+            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
