@@ -20,9 +20,14 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 def test_a_failure_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with pytest.raises(RuntimeError), replacing(path) as file:
-        file.write(b"half")
-        raise RuntimeError
+
+    def fail() -> None:
+        with replacing(path) as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
 
