@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import numpy as np
@@ -88,6 +89,7 @@ async def test_a_llamaindex_retriever() -> None:
 
 
 async def test_haystack_retrievers_by_words_and_by_vectors() -> None:
+    os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
     pytest.importorskip("haystack.components.retrievers.in_memory")
     from haystack import Document
     from haystack.components.retrievers.in_memory import InMemoryBM25Retriever, InMemoryEmbeddingRetriever

@@ -6,6 +6,7 @@ PostgreSQL is a real server and Qdrant its client's own local mode; Elasticsearc
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -144,6 +145,7 @@ async def llamaindex(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
 
 @asynccontextmanager
 async def haystack(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
+    os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
     pytest.importorskip("haystack.components.retrievers.in_memory")
     from haystack import Document
     from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
