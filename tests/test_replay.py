@@ -105,7 +105,7 @@ async def test_a_method_that_needs_more_than_was_recorded_says_what() -> None:
 async def test_a_change_that_needs_other_passages_says_so() -> None:
     trace = (await asked("trustmargin")).trace
     with pytest.raises(
-        TraceError, match=r'no such retrieve call to the retriever \(query "Who .*", k 5\); this .* needs the model'
+        TraceError, match=r'no such retrieve call to the retriever \(query "Who .*", k 5, where \{\}\); this .* needs the model'
     ):
         await decide_again(trace, {"k": "5"})
 

@@ -346,7 +346,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             names.append("index")
 
     monkeypatch.setattr("arbitrag.run.open_llm", lambda address: Part(address, names))
-    monkeypatch.setattr("arbitrag.run.open_index", lambda path: Passages(PASSAGES))
+    monkeypatch.setattr("arbitrag.retrieve.open_index", lambda path, **how: Passages(PASSAGES))
     return names
 
 

@@ -135,11 +135,12 @@ def _digest(passages: Sequence[Passage]) -> str:
 
 @dataclass(frozen=True)
 class Kit:
-    """The parts of a run; make one with ``Kit.of``."""
+    """The parts of a run; make one with ``Kit.of``. ``where`` is what the metadata of every passage must say."""
 
     llm: Model
     scorer: Model
     retriever: Retriever | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     recorder: Recorder = field(default_factory=Recorder)
 
@@ -150,6 +151,7 @@ class Kit:
         retriever: Retriever | None = None,
         *,
         scorer: LLM | None = None,
+        where: Mapping[str, str] | None = None,
         limits: Limits = Limits(),
         book: PromptBook | None = None,
     ) -> Kit:
@@ -166,6 +168,7 @@ class Kit:
             model(llm, "llm"),
             model(llm, "llm") if scorer is None else model(scorer, "scorer"),
             retriever,
+            dict(where or {}),
             limits,
             recorder,
         )
@@ -187,8 +190,9 @@ class Kit:
         if self.retriever is None:
             raise CapabilityError("there is nothing to retrieve from; give an index (--index) or passages (--passages)")
         retriever, query = self.retriever, question if isinstance(question, str) else question.text
+        request = {"query": query, "k": k, "where": dict(self.where)}
         return await self.recorder.call(
-            "retrieve", "retriever", retriever, {"query": query, "k": k}, lambda: retriever.retrieve(query, k)
+            "retrieve", "retriever", retriever, request, lambda: retriever.retrieve(query, k, self.where)
         )
 
     async def fit(self, passages: Sequence[Passage], prompt: str, **fields: Field) -> Fit:

@@ -156,6 +156,7 @@ def _kit(trace: Trace) -> Kit:
         llm=model("llm", trace.llm),
         scorer=model("scorer" if separate else "llm", trace.scorer),
         retriever=cast(Retriever, _Absent(trace.retriever)) if trace.retriever else None,
+        where=trace.where,
         limits=limits,
         recorder=recorder,
     )

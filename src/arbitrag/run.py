@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from arbitrag.llm.base import LLM, Price
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, settings
 from arbitrag.prompts import PromptBook
-from arbitrag.retrieve import open_index
+from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.trace import Trace, usage_of
@@ -110,6 +110,7 @@ def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decisi
         prompts=kit.recorder.prompts,
         calls=tuple(kit.recorder.calls),
         decisions=decisions,
+        where=kit.where,
         arbitrag=__version__,
     )
 
@@ -155,6 +156,9 @@ async def open_kit(
     llm: str | LLM = "lab",
     *,
     index: str | Path | None = None,
+    encoder: str | None = None,
+    mode: str | None = None,
+    where: Mapping[str, str] | None = None,
     passages: Sequence[Passage] | None = None,
     retriever: Retriever | None = None,
     scorer: str | LLM | None = None,
@@ -165,15 +169,20 @@ async def open_kit(
 ) -> AsyncIterator[Kit]:
     """A kit from addresses: models as ``open_llm`` takes them, passages from an index, a list or a retriever.
 
-    With the embedded model and no passages, the embedded world's own documents are the passages. ``cache`` is a
-    folder that keeps responses; ``wording`` one with prompt files of the user's own; ``price`` what ``llm`` costs.
-    Everything that is opened here is closed at the end; a model or retriever that was passed in as an object is the
-    caller's to close. Raises UsageError, DataError, MissingExtra or BackendError when a part cannot be opened.
+    With the embedded model and no passages, the embedded world's own documents are the passages. ``encoder`` and
+    ``mode`` say how an index with vectors is searched (see ``open_index``), and ``where`` keeps only passages whose
+    metadata has each of these values. ``cache`` is a folder that keeps responses; ``wording`` one with prompt files of
+    the user's own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the end; a model or
+    retriever that was passed in as an object is the caller's to close.
+
+    Raises UsageError, DataError, MissingExtra or BackendError when a part cannot be opened.
     """
     if sum(source is not None for source in (index, passages, retriever)) > 1:
         raise UsageError("give an index, passages or a retriever, not several of them")
     if price is not None and not isinstance(llm, str):
         raise UsageError("a price goes with a model's address; a model that is passed in has its own")
+    if index is None and (encoder is not None or mode is not None):
+        raise UsageError("an encoder and a mode are for searching an index; give one")
     async with AsyncExitStack() as opened:
 
         def model(given: str | LLM, price: Price | None = None) -> LLM:
@@ -193,8 +202,7 @@ async def open_kit(
         if passages is not None:
             retriever = FixedRetriever(passages)
         elif index is not None:
-            retriever = open_index(index)
-            opened.push_async_callback(retriever.aclose)
+            retriever = await opened.enter_async_context(opened_index(index, encoder=encoder, mode=mode))
         elif retriever is None and llm == "lab":
             from arbitrag.lab.model import open_world
 
@@ -204,6 +212,7 @@ async def open_kit(
             model(llm, price),
             retriever,
             scorer=None if scorer is None else model(scorer),
+            where=where,
             limits=limits,
             book=None if wording is None else PromptBook.with_wording(Path(wording)),
         )

@@ -68,6 +68,7 @@ class Trace:
     prompts: Mapping[str, Mapping[str, str]]
     calls: tuple[Call, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
     arbitrag: str = ""
     format: int = FORMAT
 

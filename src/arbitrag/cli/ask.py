@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import Address, AsJson, Changes, Parts
+from arbitrag.cli.parts import Address, AsJson, Changes, Encoder, Index, Mode, Parts, Where
 
 if TYPE_CHECKING:
     from arbitrag.run import Failure
@@ -25,7 +25,10 @@ def ask(
     llm: Address = "lab",
     method: Annotated[str, typer.Option("--method", metavar="NAME", help="See: arbitrag methods.")] = "trustmargin",
     changes: Changes = None,
-    index: Annotated[Path | None, typer.Option("--index", metavar="PATH", help="Made by: arbitrag index.")] = None,
+    index: Index = None,
+    encoder: Encoder = None,
+    mode: Mode = None,
+    where: Where = None,
     passages: Annotated[
         Path | None, typer.Option("--passages", metavar="FILE", help='Rows {"text": ...} to read for every question.')
     ] = None,
@@ -61,6 +64,9 @@ def ask(
         llm=llm,
         scorer=scorer,
         index=index,
+        encoder=encoder,
+        mode=mode,
+        where=where or (),
         passages=passages,
         cache=cache,
         wording=wording,

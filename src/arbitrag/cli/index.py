@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.parts import AsJson, Encoder
 
 if TYPE_CHECKING:
     from arbitrag.retrieve.update import IndexReport
@@ -18,6 +18,7 @@ EXAMPLE = "Example: arbitrag index ./docs -o docs.idx"
 def index(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCES...", help="Folders and files to index.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
+    encoder: Encoder = None,
     passage_tokens: Annotated[
         int | None, typer.Option("--passage-tokens", min=1, help="The length of a passage, 256 without a choice.")
     ] = None,
@@ -39,7 +40,13 @@ def index(
 
     with progress("Indexing", in_bytes=True) as show:
         report = update_index(
-            sources, out, passage_tokens=passage_tokens, language=language, replace_all=replace_all, progress=show
+            sources,
+            out,
+            passage_tokens=passage_tokens,
+            language=language,
+            replace_all=replace_all,
+            encoder=encoder,
+            progress=show,
         )
     if as_json:
         say_json(_plain(report))

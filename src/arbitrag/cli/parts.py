@@ -26,6 +26,21 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method, such as threshold=-1.0. Repeatable."),
 ]
+Index = Annotated[
+    str | None,
+    typer.Option("--index", metavar="ADDRESS", help="Made by arbitrag index, or a server: postgres:..., qdrant:..."),
+]
+Encoder = Annotated[
+    str | None,
+    typer.Option("--encoder", metavar="ADDRESS", help="For vectors: hash, st:MODEL, onnx:FOLDER or openai:MODEL@URL."),
+]
+Mode = Annotated[
+    str | None, typer.Option("--mode", metavar="NAME", help="Search an index with vectors by bm25, dense or hybrid.")
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="KEY=VALUE", help="Only passages whose metadata says so. Repeatable."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -37,7 +52,10 @@ class Parts:
     changes: Sequence[str]
     llm: str
     scorer: str | None
-    index: Path | None
+    index: str | None
+    encoder: str | None
+    mode: str | None
+    where: Sequence[str]
     passages: Path | None
     cache: Path | None
     wording: Path | None
@@ -50,7 +68,7 @@ class Parts:
         from arbitrag.methods import load
         from arbitrag.methods.base import configure
 
-        return configure(load(self.method), settings_from(self.changes))
+        return configure(load(self.method), pairs_from(self.changes, "--set", "threshold=-1.0"))
 
     def kit(self) -> AbstractAsyncContextManager[Kit]:
         """A kit of these parts, opened for the length of a block."""
@@ -61,6 +79,9 @@ class Parts:
         return open_kit(
             self.llm,
             index=self.index,
+            encoder=self.encoder,
+            mode=self.mode,
+            where=pairs_from(self.where, "--where", "language=en"),
             passages=None if self.passages is None else read_passages(self.passages),
             scorer=self.scorer,
             limits=Limits(self.context_tokens, self.answer_tokens),
@@ -70,15 +91,15 @@ class Parts:
         )
 
 
-def settings_from(changes: Sequence[str] | None) -> dict[str, str]:
+def pairs_from(given: Sequence[str] | None, option: str, example: str) -> dict[str, str]:
     """``["threshold=-1"]`` as names and values; raises UsageError for one without a name or ``=``."""
     from arbitrag.errors import UsageError
 
     found: dict[str, str] = {}
-    for change in changes or ():
-        name, equals, value = change.partition("=")
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise UsageError(f"--set takes NAME=VALUE, such as threshold=-1.0; got '{change}'")
+            raise UsageError(f"{option} takes NAME=VALUE, such as {example}; got '{pair}'")
         found[name] = value
     return found
 

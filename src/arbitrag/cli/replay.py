@@ -23,10 +23,10 @@ def replay(
     """Decide again from a trace, without a model."""
     from arbitrag import replay as replays
     from arbitrag.cli.output import say, say_json, width
-    from arbitrag.cli.parts import settings_from
+    from arbitrag.cli.parts import pairs_from
     from arbitrag.cli.verdict import render
 
-    verdict = replays.replay(replays.load_trace(trace), settings_from(changes), method=method)
+    verdict = replays.replay(replays.load_trace(trace), pairs_from(changes, "--set", "threshold=-1.0"), method=method)
     if as_json:
         say_json(verdict.to_dict())
     else:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.parts import AsJson, Encoder, Mode, Where, pairs_from
 
 if TYPE_CHECKING:
     from arbitrag.types import Passage
@@ -17,9 +16,12 @@ EXCERPT = 160  # characters shown of a passage
 
 
 def search(
-    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The index, made by: arbitrag index.")],
+    index: Annotated[str, typer.Argument(metavar="INDEX", help="Made by arbitrag index, or a server's address.")],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or any words.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many passages.")] = 10,
+    encoder: Encoder = None,
+    mode: Mode = None,
+    where: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what an index retrieves for a question, best first."""
@@ -31,7 +33,8 @@ def search(
 
     if not query.strip():
         raise UsageError("the query is empty")
-    found = asyncio.run(_retrieve(index, query, k))
+    wanted = pairs_from(where, "--where", "language=en")
+    found = asyncio.run(_retrieve(index, encoder, mode, query, k, wanted))
     if as_json:
         say_json(to_plain(found))
     elif found:
@@ -40,14 +43,13 @@ def search(
         complain("no passage matches")
 
 
-async def _retrieve(index: Path, query: str, k: int) -> tuple[Passage, ...]:
-    from arbitrag.retrieve import open_index
+async def _retrieve(
+    index: str, encoder: str | None, mode: str | None, query: str, k: int, where: dict[str, str]
+) -> tuple[Passage, ...]:
+    from arbitrag.retrieve import opened_index
 
-    retriever = open_index(index)
-    try:
-        return await retriever.retrieve(query, k)
-    finally:
-        await retriever.aclose()
+    async with opened_index(index, encoder=encoder, mode=mode) as retriever:
+        return await retriever.retrieve(query, k, where)
 
 
 def _shown(number: int, passage: Passage) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.retrieve.base import Retriever
@@ -45,6 +46,25 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     from arbitrag.retrieve.servers import open_server
 
     return open_server(found[1], found[2], encoder)
+
+
+@asynccontextmanager
+async def opened_index(
+    address: str | Path, *, encoder: str | None = None, mode: str | None = None
+) -> AsyncIterator[Retriever]:
+    """``open_index`` for the length of a block, with the encoder given by its address; both are closed at the end."""
+    if mode is not None and mode not in MODES:
+        raise unknown("mode", mode, MODES)
+    async with AsyncExitStack() as opened:
+        vectors = None
+        if encoder is not None:
+            from arbitrag.encode import open_encoder
+
+            vectors = open_encoder(encoder)
+            opened.push_async_callback(vectors.aclose)
+        retriever = open_index(address, encoder=vectors, mode=cast("Mode | None", mode))
+        opened.push_async_callback(retriever.aclose)
+        yield retriever
 
 
 def update_index(
