@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import Command
+if TYPE_CHECKING:
+    from tests.conftest import Command
 
 ROWS = [
     {"text": "Mira Talven directed The Silent Orchard.", "id": "a", "language": "en"},
