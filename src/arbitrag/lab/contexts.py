@@ -50,7 +50,9 @@ def consistent_stranger(world: World, rng: random.Random) -> Fact:
 
     Types with more names come up more often, by the square root of their number.
     """
-    relation = rng.choices(list(RELATIONS.values()), [world.names.count(each.subject) ** 0.5 for each in RELATIONS.values()])[0]
+    relation = rng.choices(
+        list(RELATIONS.values()), [world.names.count(each.subject) ** 0.5 for each in RELATIONS.values()]
+    )[0]
     subject = world.stranger(relation.subject, rng)
     fixed = random.Random(f"stranger {world.version} {world.seed} {relation.name} {subject}")
     return Fact(subject, relation.name, world.object_for(relation.name, fixed))

@@ -1,7 +1,8 @@
 """The relations of the world, and the ways in which a fact is asked and told.
 
 A question has four forms. A passage has six: three that begin with the subject, two with the object, and an entry
-(``Name – author: Name.``); it may have a lead ("According to the archive, …") or a sentence that says nothing beside it.
+(``Name – author: Name.``). It may have a lead ("According to the archive, …"), or a sentence beside it that says
+nothing.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from arbitrag.retrieve.base import Retriever
 
 FOLDER = Path(__file__).parent / "embedded"
+WORDING = Path(__file__).parent / "wording"  # the prompts as models of ``arbitrag.train.lab`` read them
 
 _CLOSE = 0.75  # of the best score
 

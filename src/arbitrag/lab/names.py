@@ -16,21 +16,26 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 FIRST_YEAR, LAST_YEAR = 1900, 2019
 
-_ONSETS = "b br c d dr f g gr h j k kl l m n p pr r s sh st t th tr v w z".split()
-_VOWELS = "a e i o u".split()
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_ONSETS = _words("b br c d dr f g gr h j k kl l m n p pr r s sh st t th tr v w z")
+_VOWELS = _words("a e i o u")
 _ENDS = ["", "n", "r", "l", "s", "t", "m", "k", "x", "nd", "rt", "a", "o", "ia"]
-_ADJECTIVES = (
-    "Silent Golden Broken Hidden Crimson Frozen Burning Distant Hollow Iron Velvet Wicked Gentle Restless Endless Pale "
-    "Bitter Lucky Lonely Savage Sacred Electric Paper Winter Summer Midnight Scarlet Emerald Copper Silver Marble Quiet "
-    "Stolen Forgotten Painted Falling Rising Drifting Shattered Faithful Crooked Hungry Sleeping Wandering Ancient"
-).split()
-_NOUNS = (
-    "Harbor Garden River Mountain Window Letter Bridge Mirror Lantern Forest Island Tower Castle Desert Ocean Train "
-    "Station Road Kingdom Empire Promise Shadow Candle Orchard Meadow Valley Canyon Voyage Journey Stranger Hunter "
-    "Painter Dancer Soldier Sailor Widow Prince Queen Doctor Thief Judge Ghost Wolf Raven Falcon Tiger Serpent Horse"
-).split()
-_COMPANY_WORDS = "Industries Systems Foods Labs Motors Energy Textiles Robotics Media Airlines Steel Pharma".split()
-_TEAM_WORDS = "Wolves Hawks Bears Lions Sharks Comets Rangers Pirates Giants Eagles".split()
+_ADJECTIVES = _words("""
+    Silent Golden Broken Hidden Crimson Frozen Burning Distant Hollow Iron Velvet Wicked Gentle Restless Endless Pale
+    Bitter Lucky Lonely Savage Sacred Electric Paper Winter Summer Midnight Scarlet Emerald Copper Silver Marble Quiet
+    Stolen Forgotten Painted Falling Rising Drifting Shattered Faithful Crooked Hungry Sleeping Wandering Ancient
+""")
+_NOUNS = _words("""
+    Harbor Garden River Mountain Window Letter Bridge Mirror Lantern Forest Island Tower Castle Desert Ocean Train
+    Station Road Kingdom Empire Promise Shadow Candle Orchard Meadow Valley Canyon Voyage Journey Stranger Hunter
+    Painter Dancer Soldier Sailor Widow Prince Queen Doctor Thief Judge Ghost Wolf Raven Falcon Tiger Serpent Horse
+""")
+_COMPANY_WORDS = _words("Industries Systems Foods Labs Motors Energy Textiles Robotics Media Airlines Steel Pharma")
+_TEAM_WORDS = _words("Wolves Hawks Bears Lions Sharks Comets Rangers Pirates Giants Eagles")
 _YEARS_AHEAD = 10  # years beyond the last that a tokenizer should know whole
 
 

@@ -1,9 +1,10 @@
 """``manifest.json``: what a model folder holds, with a hash of every file, so that a changed file is noticed.
 
     {"format": 1, "name": "lab", "files": {"model.onnx": "sha256…"}, "parameters": 2557632, "context_tokens": 1024,
-     "precision": "fp16", "made": {…}, "measured": […]}
+     "precision": "fp16", "world": {"version": 1, "seed": 7}, "made": {…}, "measured": […]}
 
-``made`` says how it was made and ``measured`` what was measured, in whatever form suits; nothing reads them but people.
+``world`` names the lab world that a model was trained on, null for others. ``made`` says how it was made and
+``measured`` what was measured, in whatever form suits; nothing reads them but people.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ FORMAT = 1
 class Manifest:
     """``files`` maps paths inside the folder, with forward slashes, to their SHA-256.
 
-    ``passages`` is how many passages the model reads well at a time, where that is known.
+    ``passages`` is how many passages the model reads well at a time, where that is known; ``world`` the version and
+    seed of the lab world that it knows.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Manifest:
     context_tokens: int | None
     precision: str
     passages: int | None = None
+    world: dict[str, int] | None = None
     made: dict[str, Any] = field(default_factory=dict)
     measured: Sequence[Any] = ()
     format: int = FORMAT

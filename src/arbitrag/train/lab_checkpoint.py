@@ -1,0 +1,95 @@
+"""Write a trained lab model as a folder that transformers, ``hf:`` and ``python -m arbitrag.train.export`` read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arbitrag.lab.model import WORDING
+from arbitrag.lab.world import World
+from arbitrag.llm.manifest import Manifest, hash_files
+from arbitrag.train.lab_network import CONTEXT, EPSILON, THETA, Shape
+from arbitrag.train.lab_samples import END
+from arbitrag.train.lab_tokenizer import BEGIN, CHAT_TEMPLATE, PAD
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+
+
+def write_checkpoint(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    shape: Shape,
+    tokenizer: Tokenizer,
+    world: World,
+    *,
+    made: Mapping[str, Any],
+) -> None:
+    """Put the checkpoint in ``folder``, in place of what was there; ``made`` goes into the manifest.
+
+    ``weights`` have the names of transformers; see ``lab_network``. The folder holds the wording that the model was
+    trained on, too, and its manifest names the world.
+    """
+    from safetensors.torch import save_file
+
+    draft = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    save_file(dict(weights), draft / "model.safetensors", metadata={"format": "pt"})
+    tokenizer.save(str(draft / "tokenizer.json"))
+    ids = {f"{name}_token_id": tokenizer.token_to_id(text) for name, text in _NAMED.items()}
+    _write(draft / "config.json", {**_config(shape), **ids})
+    _write(draft / "generation_config.json", ids)
+    _write(draft / "tokenizer_config.json", _TOKENIZER_CONFIG)
+    shutil.copytree(WORDING, draft / "prompts")
+    Manifest(
+        name=folder.name,
+        files=hash_files(draft),
+        parameters=sum(weight.numel() for weight in weights.values()),
+        context_tokens=CONTEXT,
+        precision="fp32",
+        world={"version": world.version, "seed": world.seed},
+        made=dict(made),
+    ).write(draft)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
+
+
+_NAMED = {"bos": BEGIN, "eos": END, "pad": PAD}
+_TOKENIZER_CONFIG = {
+    **{f"{name}_token": text for name, text in _NAMED.items()},
+    "chat_template": CHAT_TEMPLATE,
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": CONTEXT,
+    "tokenizer_class": "PreTrainedTokenizerFast",
+}
+
+
+def _config(shape: Shape) -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads,
+        "head_dim": shape.head_width,
+        "intermediate_size": shape.inner_width,
+        "vocab_size": shape.vocabulary,
+        "max_position_embeddings": CONTEXT,
+        "hidden_act": "silu",
+        "rms_norm_eps": EPSILON,
+        "rope_parameters": {"rope_type": "default", "rope_theta": THETA},
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "dtype": "float32",
+    }
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

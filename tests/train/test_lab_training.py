@@ -1,0 +1,259 @@
+"""A training of the lab model in the small: the schedule, going on after an interruption, and what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import torch  # noqa: E402
+
+from arbitrag.errors import DataError, UsageError  # noqa: E402
+from arbitrag.lab.checkpoint import open_checkpoint  # noqa: E402
+from arbitrag.lab.world import World  # noqa: E402
+from arbitrag.llm.base import Prompt, Sampling  # noqa: E402
+from arbitrag.train import lab  # noqa: E402
+from arbitrag.train.lab_loop import STATE, Recipe, Trainer, read_notes  # noqa: E402
+from arbitrag.train.lab_network import Decoder, Shape  # noqa: E402
+from arbitrag.train.lab_tokenizer import train_tokenizer  # noqa: E402
+
+TINY = Shape(layers=1, width=32, inner_width=48, head_width=16, vocabulary=512)
+RECIPE = Recipe(tokens=3000, processes=1, batch_tokens=400, fill=6, tokenizer_samples=100, shape=TINY)
+OPTIONS = ["--device", "cpu", "--no-compile", "--processes", "1", "--batch-tokens", "400", "--fill", "6"]
+OPTIONS += [
+    "--tokenizer-samples",
+    "100",
+    "--layers",
+    "1",
+    "--width",
+    "32",
+    "--inner-width",
+    "48",
+    "--vocabulary",
+    "512",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> str:
+    text: str = train_tokenizer(World(7), vocabulary=512, samples=100).to_str()
+    return text
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Such small matrices are only slowed by threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def weights(trainer: Trainer) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in trainer.network.parameters()]
+
+
+def test_the_learning_rate_warms_up_holds_and_falls() -> None:
+    recipe = Recipe(tokens=1000, learning_rate=1.0)
+    assert recipe.rate(0, 0) == pytest.approx(1 / 60)
+    assert recipe.rate(59, 0) == recipe.rate(1000, 800) == 1.0
+    assert recipe.rate(1000, 900) == pytest.approx(0.5)
+    assert recipe.rate(1000, 1000) == 0.02
+    assert [recipe.progress(seen) for seen in (0, 200, 400, 1000)] == [0.0, 0.5, 1.0, 1.0]
+
+
+def test_a_training_that_was_interrupted_ends_as_if_it_had_not_been(tokenizer: str, tmp_path: Path) -> None:
+    whole, first, second = (Trainer(RECIPE, tokenizer) for _ in range(3))
+    for _ in range(7):
+        whole.step()
+    for _ in range(4):
+        first.step()
+    first.save(tmp_path)
+    second.load(tmp_path)
+    assert (second.step_number, second.seen) == (first.step_number, first.seen)
+    for _ in range(3):
+        second.step()
+    assert second.seen == whole.seen
+    assert all(torch.equal(a, b) for a, b in zip(weights(whole), weights(second), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(weights(first), weights(second), strict=True))
+
+
+def test_a_step_learns(tokenizer: str) -> None:
+    trainer = Trainer(replace(RECIPE, tokens=1_000_000, learning_rate=0.03), tokenizer)
+    losses = []
+    for _ in range(24):
+        trainer.tallies.clear()
+        trainer.step()
+        tallies = trainer.tallies.values()
+        losses.append(sum(tally.loss for tally in tallies) / sum(tally.tokens for tally in tallies))
+    assert losses[0] == pytest.approx(torch.log(torch.tensor(512.0)).item(), abs=0.2)
+    assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - 0.5
+
+
+def test_a_flag_is_told_and_the_clock_saves(
+    tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(RECIPE, tokenizer)
+    assert [trainer.step(flag=True), trainer.step()] == [True, False]
+    monkeypatch.setattr(lab, "SAVE_EVERY_S", -1.0)
+    monkeypatch.setattr(lab, "LOG_EVERY_S", -1.0)
+    saved: list[int] = []
+    monkeypatch.setattr(trainer, "save", lambda folder: saved.append(trainer.step_number))
+    lab._run(trainer, tmp_path)
+    assert saved == [*range(3, trainer.step_number + 1), trainer.step_number]
+    lines = (tmp_path / lab.LOG).read_text().splitlines()
+    assert lines == capsys.readouterr().out.splitlines()
+    assert len(lines) == trainer.step_number - 2
+    assert f"step {trainer.step_number}, 0.00M tokens" in lines[-1]
+    assert "read " in lines[-1]
+
+
+def test_the_network_is_the_checkpoint_that_transformers_reads(tokenizer: str, tmp_path: Path) -> None:
+    """Trained in half precision, so log-probabilities agree to some hundredths."""
+    trainer = Trainer(RECIPE, tokenizer)
+    for _ in range(30):
+        trainer.step()
+    lab._write(trainer, tmp_path)
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
+    ids = torch.randint(6, 512, (2, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        ours = trainer.network(ids, torch.ones_like(ids, dtype=torch.bool)).log_softmax(-1)
+        theirs = model(ids).logits.log_softmax(-1)
+    assert (ours - theirs.flatten(0, 1)).abs().max() < 0.05
+
+
+def test_the_compiled_block_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def compile_(block: Callable[..., object], *, dynamic: bool) -> Callable[..., object]:
+        asked.append(dynamic)
+        return block
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    Decoder(TINY, compiled=True)
+    assert asked == [True]
+
+
+def test_the_command_trains_resumes_and_writes_a_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert lab.main([str(folder), "--tokens", "2e3", "--seed", "3", *OPTIONS]) == 0
+    assert f"--checkpoint {folder / 'model'}" in capsys.readouterr().out
+    notes = read_notes(folder)
+    assert (notes["recipe"]["seed"], notes["recipe"]["tokens"]) == (3, 2000)
+    assert notes["seen"] >= 2000
+    before = (folder / "model" / "model.safetensors").read_bytes()
+    (folder / "model" / "model.safetensors").unlink()
+    assert lab.main([str(folder), "--resume", "--device", "cpu", "--no-compile", "--seed", "3"]) == 0
+    assert (folder / "model" / "model.safetensors").read_bytes() == before
+
+    manifest = json.loads((folder / "model" / "manifest.json").read_text())
+    assert manifest["world"] == {"version": 1, "seed": 7}
+    assert manifest["made"]["recipe"]["seed"] == 3
+    assert manifest["parameters"] == 512 * 32 + 4 * 32 * 32 + 3 * 32 * 48 + 3 * 32
+
+    async def asked() -> tuple[int, str]:
+        found = open_checkpoint(folder / "model")
+        written = await found.llm.generate(Prompt.user("Question: Who?"), Sampling(max_tokens=3))
+        await found.llm.aclose()
+        return found.world.seed, written.finish
+
+    assert asyncio.run(asked())[0] == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--resume"], "holds no state.safetensors to resume"),
+        (["--device", "tpu"], "there is no device tpu here"),
+    ],
+)
+def test_what_cannot_begin_is_refused(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lab.main([str(tmp_path), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_training_is_not_overwritten_nor_resumed_with_another_recipe(
+    tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(RECIPE, tokenizer)
+    trainer.step()
+    trainer.save(tmp_path)
+    assert lab.main([str(tmp_path), "--device", "cpu"]) == 2
+    assert "holds a training already; add --resume" in capsys.readouterr().err
+    assert lab.main([str(tmp_path), "--device", "cpu", "--resume", "--width", "64"]) == 2
+    assert "was begun with width 32, not 64" in capsys.readouterr().err
+    assert lab.main([str(tmp_path), "--device", "cpu", "--resume", "--seed", "9"]) == 2
+    assert "was begun with seed 0, not 9" in capsys.readouterr().err
+    (tmp_path / STATE).write_bytes(b"no tensors")
+    assert lab.main([str(tmp_path), "--device", "cpu", "--resume"]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_given: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lab, "train", stop)
+    assert lab.main([str(tmp_path), "--device", "cpu"]) == 130
+    assert capsys.readouterr().err == f"stopped; go on with: python -m arbitrag.train.lab {tmp_path} --resume\n"
+
+
+def test_on_a_gpu_one_process_takes_larger_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Recipe, str]] = []
+
+    def train(folder: Path, recipe: Recipe, *, device: str, **_more: object) -> Path:
+        seen.append((recipe, device))
+        return folder
+
+    monkeypatch.setattr(lab, "train", train)
+    monkeypatch.setattr(lab, "_device", lambda asked: asked or "cuda")
+    lab.main([str(tmp_path)])
+    lab.main([str(tmp_path), "--device", "cpu"])
+    assert [(recipe.processes, recipe.batch_tokens, device) for recipe, device in seen] == [
+        (1, 6144, "cuda"),
+        (2, 3072, "cpu"),
+    ]
+
+
+@pytest.mark.slow
+def test_two_processes_train_together(tmp_path: Path) -> None:
+    recipe = Recipe(tokens=2000, processes=2, batch_tokens=300, fill=6, tokenizer_samples=100, shape=TINY)
+    lab.train(tmp_path / "a", recipe, compiled=False)
+    notes = read_notes(tmp_path / "a")
+    assert len(notes["places"]) == 2
+    assert notes["seen"] >= 2000
+    lab.train(tmp_path / "b", recipe, compiled=False)
+    files = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in "ab"]
+    assert files[0] == files[1]
+
+
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    assert lab.main(["anywhere"]) == 1
+    assert "pip install 'arbitrag[train]'" in capsys.readouterr().err
+
+
+def test_a_state_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from arbitrag.train import lab_loop
+
+    (tmp_path / STATE).touch()
+    strange = {"recipe": {"shape": {}, "strange": 1}}
+    monkeypatch.setattr(lab_loop, "read_notes", lambda folder: strange)
+    given = SimpleNamespace(folder=tmp_path, resume=True, **dict.fromkeys([*lab._OPTIONS, *lab._SIZES]))
+    with pytest.raises(DataError, match="another version"):
+        lab._recipe_from(given, "cpu")  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        lab._recipe_from(SimpleNamespace(**{**vars(given), "resume": False}), "cpu")  # type: ignore[arg-type]
