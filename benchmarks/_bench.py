@@ -72,7 +72,8 @@ class Bench:
     ) -> None:
         """One number, with its bar if it has one."""
         good = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
-        bar = f"≤ {at_most:g}" if at_most is not None else f"≥ {at_least:g}" if at_least is not None else ""
+        bars = [f"{sign} {bar:g}" for sign, bar in (("≥", at_least), ("≤", at_most)) if bar is not None]
+        bar = " and ".join(bars)
         self._rows.append({"what": what, "value": value, "unit": unit, "bar": bar, "met": good})
 
     def ratio(
