@@ -146,9 +146,9 @@ class Cramped(Wrapped):
         self._check(len(ids) * mask.shape[-1])
         return super().forward(ids, mask, *rest, **options)
 
-    def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:
+    def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
         self._check(len(rows) * max(sum(keys.shape[2] for keys, _ in blocks) for blocks in rows))
-        return self.inner.assemble(rows)
+        return self.inner.assemble(rows, once=once)
 
     def join(self, first: Cache, second: Cache) -> Cache:
         sides = [cache.layers[0].keys.shape for cache in (first, second)]

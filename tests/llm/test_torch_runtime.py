@@ -191,8 +191,9 @@ def test_a_model_that_ignores_its_cache_is_refused() -> None:
     model = tiny_model(seed=5)
 
     class Forgetful(TorchRuntime):
-        def assemble(self, rows):  # type: ignore[no-untyped-def]
-            return super().assemble([[(keys * 0, values * 0) for keys, values in blocks] for blocks in rows])
+        def assemble(self, rows, *, once=False):  # type: ignore[no-untyped-def]
+            blank = [[(keys * 0, values * 0) for keys, values in blocks] for blocks in rows]
+            return super().assemble(blank, once=once)
 
     with pytest.raises(BackendError, match="answers differently from its own cache"):
         Forgetful(model, identity="forgetful")

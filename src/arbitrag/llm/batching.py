@@ -101,7 +101,7 @@ class Reader:
         Inspections go first: what they compute serves a generation of the same prompt, and not the other way round,
         since their hidden states are not kept.
         """
-        waiting = sorted(requests, key=lambda request: not request.layers)
+        waiting = sorted(requests, key=lambda request: (not request.layers, -len(request.ids)))
         hoped: dict[Request, int] = {}
         while waiting:
             waiting = [request for request in waiting if not request.cancelled]
@@ -262,7 +262,7 @@ class Reader:
         mask = numpy.zeros((len(rows), *([fresh] if packs else []), past + fresh), bool)
         for at, row in enumerate(rows):
             row.fill(ids[at], positions[at], mask[at])
-        cache: Cache | None = self.runtime.assemble([row.blocks for row in rows]) if past else None
+        cache: Cache | None = self.runtime.assemble([row.blocks for row in rows], once=True) if past else None
         return self.runtime.forward(ids, mask, positions, cache, keep=keep, layers=layers), past + fresh
 
     def _attempt(

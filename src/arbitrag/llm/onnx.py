@@ -122,7 +122,7 @@ class OnnxRuntime:
             return self._run(ids, mask, positions, past, keep, layers)
         return self._row_by_row(ids, mask, positions, past, keep, layers)
 
-    def assemble(self, rows: Sequence[Sequence[Slots]]) -> Slots | None:
+    def assemble(self, rows: Sequence[Sequence[Slots]], *, once: bool = False) -> Slots | None:
         with _memory():
             return host.assemble(rows, self._empty)
 

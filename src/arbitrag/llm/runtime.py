@@ -109,10 +109,11 @@ class Runtime(Protocol):
         """
         ...
 
-    def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:
+    def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
         """A batch cache of the rows' blocks in order, left-padded with zeros to the longest; None when all are empty.
 
-        The blocks are copied. Raises OutOfMemory.
+        ``once`` promises that it serves a single pass, after which blocks are only taken of the slots that this pass
+        added: a runtime may then do without a copy that lasts. Raises OutOfMemory.
         """
         ...
 

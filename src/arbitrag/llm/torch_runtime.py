@@ -60,13 +60,55 @@ class GrowingLayer(cache_utils.DynamicLayer):  # type: ignore[no-untyped-call]
         self.hold(*self._buffers, after)
         return self.keys, self.values
 
+    def part(self, row: int, start: int, stop: int) -> Block:
+        """Keys and values (heads, tokens, width) of some slots of a row."""
+        return self.keys[row, :, start:stop], self.values[row, :, start:stop]
+
+
+class PassingLayer(cache_utils.DynamicLayer):  # type: ignore[no-untyped-call]
+    """One layer's past for a single pass: put together when the layer is computed and gone after it.
+
+    ``rows`` are the rows' blocks, keys (0) and values (1) of all layers; only what the pass adds is kept.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, rows: Sequence[Sequence[Block]], layer: int, slots: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._sides = [[[block[side][layer] for block in blocks] for blocks in rows] for side in range(2)]
+        self._slots = slots
+
+    def get_seq_length(self) -> int:
+        return self._slots
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.keys, self.values = key_states, value_states
+        whole = [self._whole(rows, fresh) for rows, fresh in zip(self._sides, (key_states, value_states), strict=True)]
+        self._sides = []
+        return whole[0], whole[1]
+
+    def _whole(self, rows: Sequence[Sequence[torch.Tensor]], fresh: torch.Tensor) -> torch.Tensor:
+        batch, heads, count, width = fresh.shape
+        buffer = fresh.new_empty((batch, heads, self._slots + count, width))
+        buffer[:, :, self._slots :] = fresh
+        for row, parts in enumerate(rows):
+            _fill(buffer[row], parts, self._slots)
+        return buffer
+
+    def part(self, row: int, start: int, stop: int) -> Block:
+        first, last = start - self._slots, stop - self._slots
+        return self.keys[row, :, first:last], self.values[row, :, first:last]
+
 
 class Cache(cache_utils.Cache):
-    """A cache of growing layers; without ``layers`` an empty one."""
+    """A cache of growing layers or of passing ones; without ``layers`` an empty one that grows."""
 
-    layers: Any  # list[GrowingLayer], which the base class does not know
+    layers: Any  # list[GrowingLayer] | list[PassingLayer], which the base class does not know
 
-    def __init__(self, layers: Sequence[GrowingLayer] = ()) -> None:
+    def __init__(self, layers: Sequence[GrowingLayer | PassingLayer] = ()) -> None:
         if layers:
             super().__init__(layers=list(layers))
         else:
@@ -168,7 +210,7 @@ class TorchRuntime:
         mask[0, :, 2:] = np.kron(np.eye(2), np.tri(2)).astype(bool)
         ids, positions = np.array([[3, 4, 3, 4]]), np.array([[2, 3, 2, 3]])
         try:
-            found = self.forward(ids, mask, positions, self.assemble([[past]]), keep=4).logits[0, [1, 3]]
+            found = self.forward(ids, mask, positions, self.assemble([[past]], once=True), keep=4).logits[0, [1, 3]]
         except Exception:  # noqa: BLE001  (the answer is no: continuations then get a row each)
             return False
         return _close(found, plain)
@@ -206,30 +248,28 @@ class TorchRuntime:
         given = torch.from_numpy(mask).to(self._device)
         return given if given.ndim == 2 else given[:, None]
 
-    def assemble(self, rows: Sequence[Sequence[Block]]) -> Cache | None:
-        lengths = [sum(keys.shape[2] for keys, _ in blocks) for blocks in rows]
-        slots = max(lengths)
+    def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
+        slots = max(sum(keys.shape[2] for keys, _ in blocks) for blocks in rows)
         if not slots:
             return None
-        sample = next(blocks[0] for blocks in rows if blocks)
+        if once:
+            return Cache([PassingLayer(rows, layer, slots) for layer in range(self._depth(rows))])
         with _memory():
-            sides = [self._assembled(rows, lengths, side, sample[side]) for side in range(2)]
+            sides = [
+                self._assembled([[block[side] for block in blocks] for blocks in rows], slots) for side in range(2)
+            ]
             return _cache(sides[0], sides[1], slots)
 
-    def _assembled(
-        self, rows: Sequence[Sequence[Block]], lengths: Sequence[int], side: int, sample: torch.Tensor
-    ) -> torch.Tensor:
+    def _depth(self, rows: Sequence[Sequence[Block]]) -> int:
+        return next(len(blocks[0][0]) for blocks in rows if blocks)
+
+    def _assembled(self, rows: Sequence[Sequence[torch.Tensor]], slots: int) -> torch.Tensor:
         """One buffer (layers, rows, heads, slots + SPARE, width) for the keys or the values of all layers."""
+        sample = next(parts[0] for parts in rows if parts)
         layers, heads, _, width = sample.shape
-        slots = max(lengths)
         buffer = sample.new_empty((layers, len(rows), heads, slots + SPARE, width))
-        for row, (blocks, length) in enumerate(zip(rows, lengths, strict=True)):
-            at = slots - length
-            buffer[:, row, :, :at] = 0
-            for block in blocks:
-                after = at + block[side].shape[2]
-                buffer[:, row, :, at:after] = block[side]
-                at = after
+        for row, parts in enumerate(rows):
+            _fill(buffer[:, row], parts, slots)
         return buffer
 
     def join(self, first: Cache, second: Cache) -> Cache:
@@ -254,10 +294,8 @@ class TorchRuntime:
 
     def block(self, cache: Cache, row: int, start: int, stop: int) -> Block:
         with _memory():
-            return (
-                torch.stack([layer.keys[row, :, start:stop] for layer in cache.layers]),
-                torch.stack([layer.values[row, :, start:stop] for layer in cache.layers]),
-            )
+            parts = [layer.part(row, start, stop) for layer in cache.layers]
+            return torch.stack([keys for keys, _ in parts]), torch.stack([values for _, values in parts])
 
     def cut(self, block: Block, start: int, stop: int) -> Block:
         with _memory():
@@ -305,6 +343,15 @@ def _cache(keys: torch.Tensor, values: torch.Tensor, slots: int) -> Cache:
     for layer, key, value in zip(layers, keys, values, strict=True):
         layer.hold(key, value, slots)
     return Cache(layers)
+
+
+def _fill(buffer: torch.Tensor, parts: Sequence[torch.Tensor], slots: int) -> None:
+    """Write parts (..., tokens, width) so that they end at ``slots``, with zeros before them."""
+    at = slots - sum(part.shape[-2] for part in parts)
+    buffer[..., :at, :] = 0
+    for part in parts:
+        buffer[..., at : at + part.shape[-2], :] = part
+        at += part.shape[-2]
 
 
 def _stacked(sides: Sequence[torch.Tensor], slots: int) -> torch.Tensor:
