@@ -14,7 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from arbitrag.llm.base import Prompt
 from arbitrag.llm.engine import Engine
 from arbitrag.llm.runtime import Block, OutOfMemory, Step
-from arbitrag.llm.torch_runtime import Cache, TorchRuntime
+from arbitrag.llm.torch_cache import Cache
+from arbitrag.llm.torch_runtime import TorchRuntime
 
 VOCABULARY = 64
 CONTEXT = 256

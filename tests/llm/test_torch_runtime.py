@@ -19,7 +19,8 @@ from arbitrag.llm import torch_runtime
 from arbitrag.llm.base import Sampling
 from arbitrag.llm.engine import Engine
 from arbitrag.llm.runtime import OutOfMemory
-from arbitrag.llm.torch_runtime import SPARE, TorchRuntime
+from arbitrag.llm.torch_cache import SPARE
+from arbitrag.llm.torch_runtime import TorchRuntime
 
 PROBABILITIES = [0.1, 0.4, 0.2, 0.3]
 

@@ -1,0 +1,73 @@
+"""A randomly initialised model of Llama's shape, and texts to read: speed does not depend on the weights."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from arbitrag.llm.base import Prompt
+from arbitrag.llm.engine import Codec, Engine
+from arbitrag.llm.tokenizer import TextCodec
+
+TOKENIZER = Path(__file__).parent.parent / "src" / "arbitrag" / "lab" / "embedded"
+WORDS = ("river", "stone", "film", "city", "year", "born", "house", "paper", "light", "north", "king", "winter", "song")
+
+
+class NumberCodec:
+    """Texts are token ids with spaces between them, so that a prompt has exactly the length that was asked for."""
+
+    eos_ids: frozenset[int] = frozenset()
+    identity = "numbers"
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]:
+        return self.encode(prompt.text or "")
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+def random_llama(seed: int, *, context: int = 4096) -> Any:
+    """106 million parameters in 15 layers, float32, on the CPU."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=768,
+        intermediate_size=2048,
+        num_hidden_layers=15,
+        num_attention_heads=12,
+        num_key_value_heads=12,
+        vocab_size=4096,
+        max_position_embeddings=context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call]
+
+
+def engine_of(model: Any, codec: Codec | None = None, **options: Any) -> Engine:
+    from arbitrag.llm.torch_runtime import TorchRuntime
+
+    return Engine(TorchRuntime(model, identity="random"), codec or NumberCodec(), name="random", **options)
+
+
+def lab_codec() -> TextCodec:
+    """The embedded model's tokenizer, with no token that ends a text: every answer has its full length."""
+    codec = TextCodec.from_folder(TOKENIZER)
+    codec.eos_ids = frozenset()
+    return codec
+
+
+def random_prompt(draw: random.Random, tokens: int) -> Prompt:
+    return Prompt(text=" ".join(str(draw.randrange(4, 4096)) for _ in range(tokens)), lead=" ")
+
+
+def random_text(draw: random.Random, words: int) -> str:
+    return " ".join(draw.choice(WORDS) for _ in range(words)) + "."

@@ -1,0 +1,42 @@
+"""Probing a prompt's hidden state before answering it costs nothing: the probe's pass is the prefill of the answer.
+
+Random weights, 106 million parameters, CPU; every round has a new prompt, so that nothing is stored from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from _bench import Bench, alternate
+from _random_llama import engine_of, random_llama, random_prompt
+
+from arbitrag.llm.base import Sampling
+
+PROMPT, ANSWER, LAYER = 2000, 16, 7
+
+
+def main() -> None:
+    bench = Bench("probe_then_answer", __doc__, packages=("torch", "transformers"))
+    draw = random.Random(bench.options.seed)
+    engine = engine_of(random_llama(bench.options.seed))
+
+    async def answer(*, probe: bool) -> None:
+        prompt = random_prompt(draw, PROMPT)
+        if probe:
+            await engine.inspect(prompt, [LAYER])
+        await engine.generate(prompt, Sampling(max_tokens=ANSWER))
+
+    with asyncio.Runner() as runner:
+        both, only = alternate(
+            lambda: runner.run(answer(probe=True)),
+            lambda: runner.run(answer(probe=False)),
+            rounds=bench.pick(quick=3, full=15),
+        )
+        runner.run(engine.aclose())
+    bench.ratio("probe then answer / answer", both, only, at_most=1.02)
+    bench.finish(prompt_tokens=PROMPT, answer_tokens=ANSWER, parameters_million=106)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Scoring eight continuations of one long prompt costs little more than scoring one: the prompt is read once.
+
+Random weights, 106 million parameters, CPU; every round has a new prompt, so that nothing is stored from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from _bench import Bench, alternate
+from _random_llama import engine_of, random_llama, random_prompt
+
+PROMPT, CONTINUATION = 2000, 8
+
+
+def main() -> None:
+    bench = Bench("shared_scoring", __doc__, packages=("torch", "transformers"))
+    draw = random.Random(bench.options.seed)
+    engine = engine_of(random_llama(bench.options.seed))
+    with asyncio.Runner() as runner:
+
+        def score(count: int) -> None:
+            texts = [random_prompt(draw, CONTINUATION).text or "" for _ in range(count)]
+            runner.run(engine.score(random_prompt(draw, PROMPT), texts))
+
+        rounds = bench.pick(quick=3, full=11)
+        eight, one = alternate(lambda: score(8), lambda: score(1), rounds=rounds)
+        runner.run(engine.aclose())
+    bench.ratio("8 continuations / 1", eight, one, at_most=1.3)
+    bench.finish(prompt_tokens=PROMPT, continuation_tokens=CONTINUATION, parameters_million=106)
+
+
+if __name__ == "__main__":
+    main()
