@@ -24,8 +24,8 @@ import asyncio
 import hashlib
 import re
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
@@ -34,8 +34,8 @@ from arbitrag.encode.base import Kind, unit_rows
 WIDTH = 256
 _WORD = re.compile(r"\w{1,32}")  # a longer run without a gap is read in pieces, so that no text makes a huge word
 _FULL_WEIGHT = 6  # characters
-_BATCH = 128  # texts summed at once
-_KEPT_WORDS = 1 << 16  # directions kept for words already seen: 64 MB
+_BATCH = 256  # texts whose words are learned together
+_KEPT_WORDS = 1 << 17  # directions kept for words already seen: 128 MB, if there are so many
 
 
 class HashEncoder:
@@ -63,28 +63,22 @@ class HashEncoder:
         pass
 
     def _encode(self, texts: Sequence[str]) -> np.ndarray:
-        vectors = np.empty((len(texts), WIDTH), np.float32)
+        vectors = np.zeros((len(texts), WIDTH), np.float32)
         for start in range(0, len(texts), _BATCH):
-            batch = texts[start : start + _BATCH]
+            counts = [Counter(_WORD.findall(text.lower())) for text in texts[start : start + _BATCH]]
             with self._lock:
-                vectors[start : start + len(batch)] = self._sums([_WORD.findall(text.lower()) for text in batch])
+                self._learn(set().union(*counts))
+                for row, counted in enumerate(counts, start):
+                    if counted:
+                        vectors[row] = self._sum(counted)
         return unit_rows(vectors)
 
-    def _sums(self, texts: Sequence[list[str]]) -> np.ndarray:
-        """The weighted sums of word directions, (texts, 256)."""
-        self._learn(set().union(*texts))
-        seen = self._rows
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        rows = np.fromiter(map(seen.__getitem__, chain.from_iterable(texts)), np.int64, int(lengths.sum()))
-        # Each distinct word of a text once, with its count: one sort over (text, word) pairs.
-        pairs = np.repeat(np.arange(len(texts), dtype=np.int64), lengths) << 32 | rows
-        distinct, counts = np.unique(pairs, return_counts=True)
-        weights = (1 + np.log(counts)).astype(np.float32)
-        text_of, word_of = distinct >> 32, distinct & 0xFFFFFFFF
-        used, column = np.unique(word_of, return_inverse=True)
-        spread = np.zeros((len(texts), len(used)), np.float32)
-        spread[text_of, column] = weights
-        return np.asarray(spread @ self._directions[used])
+    def _sum(self, counts: Counter[str]) -> np.ndarray:
+        """The weighted sum of the directions of a text's words, (256,)."""
+        rows = [self._rows[word] for word in counts]
+        weights = 1 + np.log(np.fromiter(counts.values(), np.float32, len(counts)))
+        # Not a matrix product: for sums this small the threads of BLAS would mostly wait for each other.
+        return np.asarray(np.einsum("n,nw->w", weights, self._directions[rows]))
 
     def _learn(self, words: set[str]) -> None:
         """Make sure that every word has a row in the table of directions, emptying a full table first."""

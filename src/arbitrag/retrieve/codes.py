@@ -18,13 +18,13 @@ import numpy as np
 
 from arbitrag.errors import IndexFileError
 from arbitrag.files import replacing
-from arbitrag.retrieve.vectors import VectorLog, Vectors
+from arbitrag.retrieve.vectors import EXACT_ROWS, VectorLog, Vectors
 from arbitrag.text import one_line
 
-EXACT_ROWS = 50_000  # up to here all products are computed
 CANDIDATES = 400
 _FILE = "codes.faiss"
-_SAMPLE = 65_536  # rows that the 16 points of each pair are fitted to
+_SAMPLE = 16_384  # rows that the 16 points of each pair are fitted to
+_ROUNDS = 10
 _BLOCK = 16_384
 _STALE = 4  # an index that grew this much since its codes were fitted gets new ones
 
@@ -95,6 +95,13 @@ def _fitted(vectors: Vectors) -> Any:
     width = vectors.manifest.width
     parts = width // 2 if width % 2 == 0 else width
     index = faiss.IndexPQFastScan(width, parts, 4, faiss.METRIC_INNER_PRODUCT)
+    index.pq.cp.niter = _ROUNDS
     rows = np.unique(np.linspace(0, len(vectors) - 1, min(_SAMPLE, len(vectors))).astype(np.int64))
-    index.train(vectors.take(rows))
+    threads = faiss.omp_get_max_threads()
+    # The fits are so small that threads would mostly wait for each other: 0.3 s with one, 2 to 20 s with two.
+    faiss.omp_set_num_threads(1)
+    try:
+        index.train(vectors.take(rows))
+    finally:
+        faiss.omp_set_num_threads(threads)
     return index

@@ -18,9 +18,9 @@ from arbitrag.encode.base import Encoder
 from arbitrag.errors import IndexFileError, UsageError
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.bm25 import Bm25Index
-from arbitrag.retrieve.codes import CANDIDATES, EXACT_ROWS, Codes, open_codes
+from arbitrag.retrieve.codes import CANDIDATES, Codes, open_codes
 from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE
-from arbitrag.retrieve.vectors import Vectors, open_vectors, passage_key
+from arbitrag.retrieve.vectors import EXACT_ROWS, Vectors, open_vectors, passage_key
 from arbitrag.text import printable
 from arbitrag.types import Passage
 

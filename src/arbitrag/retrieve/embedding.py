@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +24,7 @@ from arbitrag.retrieve.vectors import (
     embedded_text,
     passage_key,
     read_vector_manifest,
+    tags_of,
 )
 from arbitrag.text import printable
 from arbitrag.types import Passage
@@ -73,7 +74,7 @@ class Embedder:
         self._waiting: dict[int, Passage] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder")
         self._runner = asyncio.Runner()
-        self._under_way: tuple[list[Passage], Future[np.ndarray]] | None = None
+        self._under_way: tuple[dict[int, Passage], Future[np.ndarray]] | None = None
         try:
             self._log = VectorLog(index / VECTORS, self._manifest(index, new))
         except BaseException:
@@ -95,9 +96,8 @@ class Embedder:
     def add(self, passage: Passage) -> int:
         """Note a passage, and give its key. It is encoded only when its row is not there yet."""
         key = passage_key(passage)
-        if key not in self._fresh and not self._is_known(key):
+        if key not in self._fresh:
             self._waiting[key] = passage
-            self._fresh.add(key)
             if len(self._waiting) >= _BATCH:
                 self._encode_waiting()
         return key
@@ -150,31 +150,36 @@ class Embedder:
     def _encode_waiting(self) -> None:
         """Begin to encode the passages that wait, when the batch before is done."""
         self._store()
-        if self._waiting:
-            passages = list(self._waiting.values())
-            texts = [embedded_text(passage) for passage in passages]
-            self._under_way = passages, self._start(self._encoder.encode(texts, kind="passage"))
-            self._waiting.clear()
+        known = self._known_among(self._waiting)
+        fresh = {key: passage for key, passage in self._waiting.items() if key not in known}
+        if fresh:
+            texts = [embedded_text(passage) for passage in fresh.values()]
+            self._under_way = fresh, self._start(self._encoder.encode(texts, kind="passage"))
+            self._fresh |= fresh.keys()
+        self._waiting.clear()
 
     def _store(self) -> None:
         """Append the vectors of the batch that is under way."""
         if self._under_way is None:
             return
-        passages, future = self._under_way
+        fresh, future = self._under_way
         self._under_way = None
         vectors = future.result()
-        if vectors.shape != (len(passages), self._log.manifest.width):
+        if vectors.shape != (len(fresh), self._log.manifest.width):
             raise IndexFileError(
                 f"the vectors of {printable(str(self._log.folder.parent))} are {self._log.manifest.width} wide; "
                 f"{printable(self._encoder.name)} gave {vectors.shape[1]} numbers for a passage"
             )
-        self._log.append(passages, vectors)
+        self._log.append(list(fresh), [tags_of(passage) for passage in fresh.values()], vectors)
 
     def _committed_keys(self) -> np.ndarray:
         path = self._log.manifest.path(self._log.folder, "keys.bin")
         return np.sort(np.fromfile(path, "<u8", count=self._log.manifest.rows))
 
-    def _is_known(self, key: int) -> bool:
-        wanted = np.uint64(key)
-        place = int(np.searchsorted(self._known, wanted))
-        return place < len(self._known) and bool(self._known[place] == wanted)
+    def _known_among(self, keys: Iterable[int]) -> set[int]:
+        """Those of the keys that have a committed row."""
+        if not len(self._known):
+            return set()
+        asked = np.fromiter(keys, np.uint64)
+        places = np.minimum(np.searchsorted(self._known, asked), len(self._known) - 1)
+        return {int(key) for key in asked[self._known[places] == asked]}

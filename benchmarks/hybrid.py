@@ -1,0 +1,258 @@
+"""Hybrid top 20 over a million passages with vectors, on two cores; and `index` killed ten times on the way.
+
+The passages have about 100 made-up words: 60% of each from one of 5,000 topics of 300 words, the rest Zipf distributed.
+They are indexed from files of 1,000 with the `hash` encoder. Indexing and querying run in processes of their own, whose
+highest resident memory is reported (mapped pages of the index count). The small index has a tenth of the passages; both
+are asked the same questions in turn. Recall compares the dense search with all products computed.
+
+The kills: `index` is ended with SIGKILL at random moments; each time the index must open with every passage that had
+been acknowledged (its batch was settled), and every passage with its vector. A last run finishes the index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from _bench import Bench
+from bm25 import word
+
+VOCABULARY = 100_000
+WORDS = 100
+TOPICS, TOPIC_WORDS, TOPICAL = 5_000, 300, 0.6
+FILE_PASSAGES = 1_000
+K = 20
+
+
+class World:
+    """The distribution that passages and questions are drawn from."""
+
+    def __init__(self, seed: int) -> None:
+        import numpy as np
+
+        self.chance = np.random.default_rng(seed)
+        self.words = [word(rank) for rank in range(VOCABULARY)]
+        general = 1 / (np.arange(VOCABULARY) + 2.7)
+        self.general = np.cumsum(general / general.sum())
+        topical = 1 / (np.arange(TOPIC_WORDS) + 2.7)
+        self.topical = np.cumsum(topical / topical.sum())
+        # Every topic has its own words; none is among the 500 most frequent, and rarer ones are rarer in topics too.
+        self.topics = np.random.default_rng(12345).random((TOPICS, TOPIC_WORDS)) ** 2 * (VOCABULARY - 500)
+        self.topics = self.topics.astype(np.int64) + 500
+
+    def draw(self, topics: Any, count: int, topical: float) -> list[str]:
+        """A text of ``count`` words for each topic."""
+        import numpy as np
+
+        size = (len(topics), count)
+        general = np.searchsorted(self.general, self.chance.random(size)).clip(max=VOCABULARY - 1)
+        places = np.searchsorted(self.topical, self.chance.random(size)).clip(max=TOPIC_WORDS - 1)
+        ranks = np.where(self.chance.random(size) < topical, self.topics[topics[:, None], places], general)
+        return [" ".join([self.words[rank] for rank in row]) for row in ranks.tolist()]
+
+
+def write_passages(folder: Path, count: int, seed: int) -> None:
+    world = World(seed)
+    folder.mkdir()
+    for start in range(0, count, FILE_PASSAGES):
+        topics = world.chance.integers(TOPICS, size=FILE_PASSAGES)
+        texts = world.draw(topics, WORDS, TOPICAL)
+        rows = (
+            json.dumps({"id": f"{start + at}", "text": f"{text}.", "tenth": str((start + at) % 10)})
+            for at, text in enumerate(texts)
+        )
+        (folder / f"{start // FILE_PASSAGES:05}.jsonl").write_text("\n".join(rows) + "\n")
+
+
+def questions(count: int, seed: int) -> list[str]:
+    """Eight words each, three quarters of them from one topic."""
+    world = World(seed + 1)
+    return world.draw(world.chance.integers(TOPICS, size=count), 8, 0.75)
+
+
+def index(docs: str, target: str, batch: str) -> dict[str, object]:
+    """Index, saying after each batch how many passages are safe."""
+    from arbitrag.retrieve import update, update_index
+    from arbitrag.retrieve.ledger import Ledger
+
+    update._BATCH_PASSAGES = int(batch)
+
+    settle = Ledger.settle
+
+    def acknowledge(self: Ledger, *rest: Any) -> None:
+        settle(self, *rest)
+        print(f"safe {self.totals()[1]}", file=sys.stderr, flush=True)
+
+    Ledger.settle = acknowledge  # type: ignore[method-assign]
+    report = update_index(docs, target, encoder="hash")
+    return {"seconds": report.seconds, "passages": report.passages}
+
+
+def query(small: str, large: str, count: str, seed: str) -> dict[str, object]:
+    from arbitrag.encode.hashed import HashEncoder
+    from arbitrag.retrieve import open_index
+    from arbitrag.retrieve.dense import StoredVectors, nearest
+
+    asked = questions(int(count), int(seed))
+
+    async def ask() -> dict[str, object]:
+        seconds: dict[str, list[float]] = {f"{size} {mode}": [] for size in ("small", "large") for mode in MODES}
+        retrievers = {
+            f"{size} {mode}": open_index(path, mode=mode)
+            for size, path in (("small", small), ("large", large))
+            for mode in MODES
+        }
+        for retriever in retrievers.values():
+            for text in asked[:5]:
+                await retriever.retrieve(text, K)
+        for text in asked:
+            for name, retriever in retrievers.items():
+                began = time.perf_counter()
+                found = await retriever.retrieve(text, K)
+                seconds[name].append(time.perf_counter() - began)
+                assert len(found) == K
+        began = time.perf_counter()
+        filtered = await retrievers["large dense"].retrieve(asked[0], K, {"tenth": "3"})
+        assert all(passage.metadata["tenth"] == "3" for passage in filtered)
+        first_filter = time.perf_counter() - began
+        return {"seconds": seconds, "first_filter": first_filter}
+
+    result = asyncio.run(ask())
+    vectors, codes = StoredVectors(Path(large)).current()
+    found = 0
+    sample = asked[:20]
+    for text in sample:
+        vector = asyncio.run(HashEncoder().encode([text], kind="query"))[0]
+        best, _ = nearest(vectors, codes, vector, K, {})
+        exact, _ = nearest(vectors, None, vector, K, {})
+        found += len(set(best.tolist()) & set(exact.tolist()))
+    return {**result, "recall": found / (K * len(sample))}
+
+
+MODES = ("hybrid", "bm25", "dense")
+STEPS = {"index": index, "query": query}
+
+
+def check(target: str) -> tuple[int, int]:
+    """Passages in an index, and how many of them have a vector."""
+    from arbitrag.retrieve.bm25 import Bm25Index, addresses_by_key, keys_at
+    from arbitrag.retrieve.vectors import open_vectors
+
+    texts, vectors = Bm25Index.open(target), open_vectors(Path(target) / "vectors")
+    view = texts._current()
+    live = 0
+    for start in range(0, len(vectors), 1000):
+        keys = [int(key) for key in vectors.keys[start : start + 1000]]
+        live += len(set(keys_at(view.searcher, addresses_by_key(view.searcher, view.index.schema, keys))))
+    return len(texts), live
+
+
+def command(step: str, *rest: object) -> list[str]:
+    return [sys.executable, __file__, "--step", step, *map(str, rest)]
+
+
+def in_own_process(step: str, *rest: object) -> dict[str, Any]:
+    """The result of a step, with the highest resident memory of its process in MB."""
+    found = subprocess.run(command(step, *rest), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return dict(json.loads(found.stdout))
+
+
+def killed(docs: Path, target: Path, batch: int, after_s: float) -> tuple[int, bool]:
+    """Passages acknowledged by a run of `index` that is ended after some seconds, and whether it had to be."""
+    safe = [0]
+
+    def listen(lines: Any) -> None:
+        for line in lines:
+            if line.startswith("safe "):
+                safe.append(int(line.split()[1]))
+
+    with subprocess.Popen(
+        command("index", docs, target, batch), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        listener = threading.Thread(target=listen, args=(process.stderr,))
+        listener.start()
+        time.sleep(after_s)
+        running = process.poll() is None
+        process.kill()
+        listener.join()
+    return max(safe), running
+
+
+def kill_often(docs: Path, target: Path, batch: int, times: int, longest_s: float, seed: int) -> tuple[int, int, int]:
+    """Kills that hit a running update, acknowledged passages that were lost, and passages without their vector."""
+    chance = random.Random(seed)
+    hits = lost = bare = most = 0
+    for _ in range(times):
+        safe, running = killed(docs, target, batch, chance.uniform(0.2, 1.0) * longest_s)
+        hits += running
+        most = max(most, safe)
+        if not (target / "vectors" / "vectors.json").exists() or not (target / "bm25" / "meta.json").exists():
+            lost += most  # nothing had been acknowledged, or all of it is gone
+            continue
+        passages, live = check(str(target))
+        lost, bare = lost + max(0, most - passages), bare + passages - live
+        print(f"killed: {most:,} passages acknowledged, {passages:,} there, {live:,} with a vector", flush=True)
+    return hits, lost, bare
+
+
+def main() -> None:
+    bench = Bench("hybrid", __doc__, packages=["tantivy", "faiss-cpu", "numpy"])
+    seed = bench.options.seed
+    count = bench.pick(quick=60_000, full=1_000_000)
+    kills, longest_s = bench.pick(quick=(3, 5.0), full=(10, 60.0))
+    batch = bench.pick(quick=2_000, full=100_000)  # passages committed together; the default is that of the full run
+    asked = bench.pick(quick=40, full=200)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
+        folder = Path(name)
+        write_passages(folder / "small", count // 10, seed)
+        write_passages(folder / "large", count, seed)
+        print(f"{count:,} passages written", flush=True)
+        in_own_process("index", folder / "small", folder / "small.idx", batch)
+        built = in_own_process("index", folder / "large", folder / "large.idx", batch)
+        assert built["passages"] == count, built
+        print(f"indexed in {built['seconds']:.0f} s", flush=True)
+        on_disk = sum(path.stat().st_size for path in (folder / "large.idx").rglob("*") if path.is_file())
+        found = in_own_process("query", folder / "small.idx", folder / "large.idx", asked, seed)
+        hits, lost, bare = kill_often(folder / "large", folder / "killed.idx", batch, kills, longest_s, seed)
+        finished = in_own_process("index", folder / "large", folder / "killed.idx", batch)
+        passages, live = check(str(folder / "killed.idx"))
+        assert finished["passages"] == passages
+    seconds = found["seconds"]
+    large, small = seconds["large hybrid"], seconds["small hybrid"]
+    bench.figure("hybrid top 20, p50", statistics.median(large) * 1000, unit="ms", at_most=40)
+    bench.figure("hybrid top 20, p95", statistics.quantiles(large, n=20)[-1] * 1000, unit="ms")
+    for size in ("small", "large"):
+        for mode in MODES:
+            bench.figure(f"{size} index, {mode}, p50", statistics.median(seconds[f"{size} {mode}"]) * 1000, unit="ms")
+    bench.ratio("10 times the passages, time of a hybrid query", large, small, at_most=2.0)
+    bench.figure("recall@20 of the dense search against all products", found["recall"], at_least=0.95)
+    bench.figure("first filtered dense query", found["first_filter"] * 1000, unit="ms")
+    bench.figure("indexing, seconds", built["seconds"], unit="s")
+    bench.figure("indexing, peak memory", built["peak_mb"], unit="MB", at_most=3000)
+    bench.figure("querying, peak memory (all six retrievers)", found["peak_mb"], unit="MB", at_most=3000)
+    bench.figure("index on disk", on_disk / 1e6, unit="MB")
+    bench.figure("kills that hit a running `index`", hits)
+    bench.figure("acknowledged passages lost", lost, at_most=0)
+    bench.figure("passages without their vector, after all kills", bare, at_most=0)
+    bench.figure("passages missing after the last run", count - min(passages, live), at_most=0)
+    bench.finish(passages=count, words=WORDS, k=K, questions=asked, width=256, kills=kills)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--step"]:
+        result = STEPS[sys.argv[2]](*sys.argv[3:])
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(json.dumps({**result, "peak_mb": peak_kib / 1024}))
+    else:
+        main()
