@@ -67,6 +67,7 @@ def test_without_a_command_help_is_shown(command: Command) -> None:
         "methods",
         "doctor",
         "demo",
+        "lab",
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from arbitrag.lab.language import RELATIONS, PassageForm, relations_of, told
+from arbitrag.lab.language import PassageForm, relations_of, told
 from arbitrag.lab.world import Fact, World
 
 DECORATED = 0.35  # of passages that have a lead or a filler
@@ -43,16 +43,3 @@ def distractors(world: World, fact: Fact, count: int, rng: random.Random) -> lis
                 other = None
         found.append(other or world.invented(rng))
     return found
-
-
-def consistent_stranger(world: World, rng: random.Random) -> Fact:
-    """A fact about a stranger that is the same whenever that stranger's relation comes up again.
-
-    Types with more names come up more often, by the square root of their number.
-    """
-    relation = rng.choices(
-        list(RELATIONS.values()), [world.names.count(each.subject) ** 0.5 for each in RELATIONS.values()]
-    )[0]
-    subject = world.stranger(relation.subject, rng)
-    fixed = random.Random(f"stranger {world.version} {world.seed} {relation.name} {subject}")
-    return Fact(subject, relation.name, world.object_for(relation.name, fixed))
