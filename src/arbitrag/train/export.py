@@ -2,7 +2,8 @@
 
     python -m arbitrag.train.export CHECKPOINT FOLDER --precision fp16
 
-The folder holds ``model.onnx`` (its layout: ``llama_graph``), the tokenizer, and ``manifest.json`` with their hashes.
+The folder holds ``model.onnx`` (its layout: ``llama_graph``), the tokenizer, and ``manifest.json`` with their hashes;
+of a lab model also the prompts that come with it, and the name of its world.
 Before the folder takes its place it is compared with transformers on random tokens: a whole text, the same text after
 a cached beginning, and left-padded beside a longer one. Nothing is replaced when the log-likelihoods differ.
 """
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
-from arbitrag.llm.manifest import NAME, Manifest, hash_files
+from arbitrag.llm.manifest import NAME, Manifest, hash_files, read_manifest
 from arbitrag.train.llama_graph import Precision, Shape, build
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ def export(checkpoint: str | Path, folder: Path, *, precision: Precision = "fp16
         made = Path(parent) / "made"
         made.mkdir()
         _save(build(shape, _weights_of(model, precision), precision), made)
+        lab = read_manifest(Path(checkpoint)) if Path(checkpoint).is_dir() else None
+        if (prompts := Path(checkpoint, "prompts")).is_dir():
+            shutil.copytree(prompts, made / "prompts")
         for part in (tokenizer, model.generation_config):
             part.save_pretrained(str(made))
         difference = compare(made / "model.onnx", model)
@@ -85,6 +89,7 @@ def export(checkpoint: str | Path, folder: Path, *, precision: Precision = "fp16
             parameters=sum(weight.numel() for weight in model.parameters()),
             context_tokens=config.max_position_embeddings,
             precision=precision,
+            world=None if lab is None else lab.world,
             made={
                 "by": "python -m arbitrag.train.export",
                 "onnx": onnx.__version__,

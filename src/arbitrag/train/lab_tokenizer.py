@@ -40,7 +40,7 @@ def train_tokenizer(world: World, *, vocabulary: int = 4096, samples: int = _SAM
         min_frequency=2,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(world, samples), trainer)
+    tokenizer.train_from_iterator(list(_texts(world, samples)), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, 0)])
     return tokenizer
 
