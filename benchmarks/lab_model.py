@@ -25,9 +25,11 @@ from arbitrag.lab.checkpoint import LabModel, open_checkpoint
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import answer
+from arbitrag.text import agree
 from arbitrag.types import Strategy, Verdict
 
 K = 5  # passages, where the number is not the point
+AT_ONCE = 24  # questions with passages
 MIX: dict[Kind, float] = {"right": 0.5, "poisoned": 0.3, "irrelevant": 0.2}
 
 
@@ -54,9 +56,9 @@ class Measurement:
         quarters: list[list[bool]] = [[], [], [], []]
         for case, good in zip(cases[: len(known)], right, strict=False):
             quarters[self.world.quarter(case.fact)].append(good)
-        for number, good in enumerate(quarters):
+        for number, flags in enumerate(quarters):
             bar = 95 if number == 0 else None
-            self.bench.figure(f"closed book, quarter {number + 1} of frequency", share(good), at_least=bar)
+            self.bench.figure(f"closed book, quarter {number + 1} of frequency", share(flags), at_least=bar)
         self.bench.figure("closed book, all known facts", share(right[: len(known)]), at_least=55, at_most=75)
         self.bench.figure("closed book, after the cutoff", share(right[len(known) :]), at_most=5)
         fits = [
@@ -99,13 +101,10 @@ class Measurement:
         for count in (1, K):
             cases = [in_context(self.world, fact, "poisoned", count, self.rng) for fact in facts]
             replies = await self.asker.replies(cases)
-            follows = [
-                Case(case.fact, case.question, planted=case.planted).planted == reply
-                for case, reply in zip(cases, replies, strict=True)
-            ]
+            follows = [agree(reply, case.planted) for case, reply in zip(cases, replies, strict=True)]
             where = "alone" if count == 1 else f"among {count}"
-            limits = {"at_least": 50.0, "at_most": 90.0} if count == 1 else {}
-            self.bench.figure(f"follows a poisoned passage, {where}", share(follows), **limits)
+            low, high = (50, 90) if count == 1 else (None, None)
+            self.bench.figure(f"follows a poisoned passage, {where}", share(follows), at_least=low, at_most=high)
             quarters = [
                 share([f for fact, f in zip(facts, follows, strict=True) if self.world.quarter(fact) == number])
                 for number in range(4)
@@ -164,7 +163,11 @@ class Measurement:
             fact = self.rng.choice(self.world.late if index % 5 == 0 else known)
             kind = self.rng.choices(list(MIX), list(MIX.values()))[0]
             cases.append(in_context(self.world, fact, kind, K, self.rng))
-        verdicts = [await self._verdict(case) for case in cases]
+        verdicts = [
+            verdict
+            for start in range(0, number, AT_ONCE)
+            for verdict in await asyncio.gather(*map(self._verdict, cases[start : start + AT_ONCE]))
+        ]
         ours = np.array([case.right(verdict.answer) for case, verdict in zip(cases, verdicts, strict=True)])
         # The two candidates are the greedy answers to the prompts of Direct and RAG, token for token.
         direct, rag = (
