@@ -1,8 +1,9 @@
 """Requests that arrive together are served together: what joining them gains, and what the engine itself costs.
 
-64 mixed questions to the embedded model, all at once against one at a time; then, with random weights (106 million
-parameters, CPU), a batch of 16 against ``generate`` of transformers on the same padded batch, and the share of a
-writing step that is not the model's forward pass. Every round has new prompts, so that nothing is stored from before.
+64 mixed questions to the embedded model, answers of 32 tokens, all at once against one at a time; then, with random
+weights (106 million parameters, CPU), a batch of 16 against ``generate`` of transformers on the same padded batch, and
+the share of a writing step that is not the model's forward pass. Every round has new prompts, so that nothing is stored
+from before.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from _bench import Bench, alternate
-from _random_llama import engine_of, random_llama, random_prompt, random_text
+from _random_llama import TOKENIZER, engine_of, lab_codec, random_llama, random_prompt, random_text
 
-from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Prompt, Sampling
+from arbitrag.llm.engine import Engine
+from arbitrag.llm.onnx import OnnxRuntime
 from arbitrag.llm.runtime import Step
 
 QUESTIONS, ROWS, ANSWER = 64, 16, 32
@@ -25,21 +27,22 @@ Ask = Callable[[LLM], Coroutine[Any, Any, object]]
 
 
 def mixed(draw: random.Random, count: int) -> list[Ask]:
-    """Of every four: two questions from memory, one with passages, one scoring of two answers."""
+    """Of every eight: six questions from memory, of 5 to 20 words, one with a passage, one scoring of two answers."""
 
     def one(kind: int) -> Ask:
-        passages = "\n".join(random_text(draw, 40) for _ in range(2)) + "\n" if kind == 2 else ""
-        prompt = Prompt(text=f"{passages}Question: {random_text(draw, 12)}\nAnswer:", lead=" ")
-        if kind == 3:
+        passage = f"{random_text(draw, 40)}\n" if kind == 6 else ""
+        prompt = Prompt(text=f"{passage}Question: {random_text(draw, draw.randrange(5, 21))}\nAnswer:", lead=" ")
+        if kind == 7:
             answers = [random_text(draw, 3), random_text(draw, 5)]
             return lambda llm: llm.score(prompt, answers)
         return lambda llm: llm.generate(prompt, Sampling(max_tokens=ANSWER))
 
-    return [one(number % 4) for number in range(count)]
+    return [one(number % 8) for number in range(count)]
 
 
 def joined_or_not(bench: Bench, runner: asyncio.Runner, draw: random.Random) -> None:
-    llm = open_llm("lab")
+    runtime = OnnxRuntime(TOKENIZER / "model.onnx", context=1024)
+    llm = Engine(runtime, lab_codec(), name="lab")  # without a token that ends a text: all answers are of equal length
 
     async def together() -> None:
         await asyncio.gather(*(ask(llm) for ask in mixed(draw, QUESTIONS)))
