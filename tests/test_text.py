@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.text import agree, clean_answer, declines, normalize_answer, one_line, printable
+from arbitrag.text import agree, clean_answer, declines, normalize_answer, one_line, printable, vanishes
 
 words = st.lists(
     st.sampled_from(["a", "an", "the", "The", "x", "ß", "İ", "Σ", "$", "’", "-", " ", "\n", "A.", "中"])
@@ -48,6 +48,14 @@ def test_normalizing_twice_changes_nothing(text: str) -> None:
 @given(st.text() | words)
 def test_only_white_space_normalizes_to_nothing(text: str) -> None:
     assert (normalize_answer(text) == "") == (text.strip() == "")
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [("The", True), ("an, a", True), ("$", True), ("", True), (" \n", True), ("C++", False), ("Theatre", False)],
+)
+def test_what_vanishes_by_the_rule_of_squad(text: str, gone: bool) -> None:
+    assert vanishes(text) is gone
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,11 @@ def normalize_answer(text: str) -> str:
     return next((words for words in (" ".join(form.split()) for form in kept) if words), "")
 
 
+def vanishes(text: str) -> bool:
+    """Whether SQuAD's own rule would leave nothing of ``text``: it is blank, or all articles and signs."""
+    return not _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).strip()
+
+
 def agree(left: str, right: str) -> bool:
     """Whether two answers are the same after normalisation."""
     return normalize_answer(left) == normalize_answer(right)

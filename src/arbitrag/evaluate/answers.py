@@ -1,0 +1,138 @@
+"""Whether an answer is right: a prediction and its gold answers in, a number from 0 to 1 out.
+
+A prediction of None is a refusal. A question whose gold answers are missing or all blank has no answer: refusing is
+right and everything else is wrong, which is SQuAD 2.0's rule for unanswerable questions. With several gold answers the
+best score counts.
+
+Texts are compared after ``arbitrag.text.normalize_answer``. In one thing this differs from the official scripts on
+purpose: of "The", "A" or "$" they leave nothing, so that all of these equal each other and an empty prediction, and a
+substring search finds them everywhere. Here such a gold answer must be matched exactly.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from arbitrag.errors import DataError
+from arbitrag.text import agree, declines, normalize_answer, one_line, vanishes
+
+_CLOSED = frozenset({"yes", "no", "noanswer"})
+_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\s+)?([a-z])(?:[).:\]]|\W*$)", re.IGNORECASE)
+
+
+def exact_match(prediction: str | None, golds: Sequence[str]) -> float:
+    """1 where the normalised prediction equals a normalised gold answer (EM; Rajpurkar et al. 2016)."""
+    return _best(agree, prediction, golds)
+
+
+def token_f1(prediction: str | None, golds: Sequence[str]) -> float:
+    """F1 = 2 P R / (P + R) over the normalised words, counted with repetition (Rajpurkar et al. 2016).
+
+    P is the share of the prediction's words that the gold answer has too, R the share of the gold answer's words that
+    the prediction has. Where a text is empty it follows evaluate-v2.0: 1 if both are.
+    """
+    return _best(_f1, prediction, golds)
+
+
+def hotpot_f1(prediction: str | None, golds: Sequence[str]) -> float:
+    """``token_f1`` by the rule of HotpotQA and 2WikiMultiHopQA.
+
+    Where either text is "yes", "no" or "noanswer", nothing but equality counts: "no one" has no word right for "no".
+    """
+    return _best(_hotpot_f1, prediction, golds)
+
+
+def substring_accuracy(prediction: str | None, golds: Sequence[str]) -> float:
+    """1 where a normalised gold answer stands anywhere in the normalised prediction (Mallen et al. 2023).
+
+    It is kind to long replies, and to short gold answers: characters are compared, not words, so "10" is found in
+    "2010". It is kept as published, for comparison with published numbers.
+    """
+    return _best(_contains, prediction, golds)
+
+
+def mentions(prediction: str | None, answers: Sequence[str]) -> bool:
+    """Whether any of ``answers`` stands in the prediction, by the rule of ``substring_accuracy``.
+
+    A refusal mentions nothing, and blank answers are never mentioned.
+    """
+    return prediction is not None and any(_contains(prediction, answer) for answer in answers if answer.strip())
+
+
+def multiple_choice(prediction: str | None, golds: Sequence[str], options: Sequence[str]) -> float:
+    """1 where the option that the prediction chooses is a gold answer.
+
+    A refusal chooses the option that says "I don't know", where there is one (BRIDGE's fourth option).
+
+    Raises:
+        DataError: there are no options, or none of them is a gold answer.
+    """
+    answers = [gold for gold in golds if gold.strip()]
+    right = {number for number, option in enumerate(options) if any(agree(option, gold) for gold in answers)}
+    if not options or (answers and not right):
+        listed = one_line(" | ".join(options)) or "none"
+        raise DataError(f"no option is the gold answer '{one_line(' | '.join(answers))}'. Options: {listed}")
+    if _refuses(prediction):
+        return float(not answers or any(declines(options[number]) for number in right))
+    return float(choose(prediction or "", options) in right)
+
+
+def choose(reply: str, options: Sequence[str]) -> int | None:
+    """The number, from 0, of the option that a reply chooses; None where that is none or not clear.
+
+    By falling precedence: the reply is the text of an option; it begins with an option's letter ("B", "b)", "Option
+    B: ...") and names no other option; it names one option, as whole words. Of "July 1" and "July 1 2020" in one reply
+    only the longer counts.
+    """
+    texts = [normalize_answer(option) for option in options]
+    text = normalize_answer(reply)
+    if text in texts:
+        return texts.index(text)
+    named = {number for number, option in enumerate(texts) if _has_words(text, option)}
+    named -= {n for n in named for longer in named if texts[n] != texts[longer] and _has_words(texts[longer], texts[n])}
+    letter = _LETTER.match(reply)
+    lettered = string.ascii_lowercase.index(letter[1].lower()) if letter else len(options)
+    if lettered < len(options) and named <= {lettered}:
+        return lettered
+    return named.pop() if len(named) == 1 and lettered >= len(options) else None
+
+
+def _refuses(prediction: str | None) -> bool:
+    return prediction is None or not prediction.strip()
+
+
+def _best(score: Callable[[str, str], float], prediction: str | None, golds: Sequence[str]) -> float:
+    answers = [gold for gold in golds if gold.strip()]
+    if prediction is None or not prediction.strip():
+        return float(not answers)
+    return float(max((score(prediction, gold) for gold in answers), default=0.0))
+
+
+def _f1(prediction: str, gold: str) -> float:
+    if vanishes(gold):
+        return float(agree(prediction, gold))
+    predicted, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    same = (Counter(predicted) & Counter(wanted)).total()
+    if not same:
+        return 0.0
+    precision, recall = same / len(predicted), same / len(wanted)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _hotpot_f1(prediction: str, gold: str) -> float:
+    if _CLOSED & {normalize_answer(prediction), normalize_answer(gold)}:
+        return float(agree(prediction, gold))
+    return _f1(prediction, gold)
+
+
+def _contains(prediction: str, gold: str) -> bool:
+    if vanishes(gold):
+        return agree(prediction, gold)
+    return normalize_answer(gold) in normalize_answer(prediction)
+
+
+def _has_words(text: str, words: str) -> bool:
+    return f" {words} " in f" {text} "
