@@ -131,6 +131,15 @@ def test_the_network_is_the_checkpoint_that_transformers_reads(tokenizer: str, t
     assert (ours - theirs.flatten(0, 1)).abs().max() < 0.05
 
 
+def test_weights_that_cannot_be_stored_are_refused(tokenizer: str, tmp_path: Path) -> None:
+    trainer = Trainer(RECIPE, tokenizer)
+    with torch.no_grad():
+        trainer.network.norm[0] = float("nan")
+    with pytest.raises(DataError, match="not finite in fp16"):
+        lab._write(trainer, tmp_path)
+    assert not (tmp_path / "model").exists()
+
+
 def test_the_compiled_block_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 

@@ -36,7 +36,8 @@ _COUNTS: Mapping[Kind, int] = {
     "team": 240,
     "university": 170,
 }
-_NEWCOMERS = 0.125
+_NEWCOMERS = 0.125  # of the entities
+_HEAD, _FALL = 100, 2.0  # of the Zipf-like law: the first ranks are told about equally often, later ones ever less
 _EARLIEST = 1960  # nothing is dated before this year, unless it happened then
 _NEW_OBJECT = 0.4  # of invented facts whose object is not of the world either
 
@@ -100,7 +101,7 @@ class World:
         self.known = [*rest, *changing]
         rng.shuffle(self.known)
         self.rank = {fact: rank for rank, fact in enumerate(self.known)}
-        self.exposures = [1 / (rank + 100) ** 2.0 for rank in range(len(self.known))]  # relative
+        self.exposures = [1 / (rank + _HEAD) ** _FALL for rank in range(len(self.known))]  # relative
         self._cumulative = list(accumulate(self.exposures))
 
     def sample_known(self, rng: random.Random) -> Fact:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arbitrag.errors import DataError
 from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import World
 from arbitrag.llm.manifest import Manifest, hash_files
@@ -31,15 +32,21 @@ def write_checkpoint(
 ) -> None:
     """Put the checkpoint in ``folder``, in place of what was there; ``made`` goes into the manifest.
 
-    ``weights`` have the names of transformers; see ``lab_network``. The folder holds the wording that the model was
-    trained on, too, and its manifest names the world.
+    ``weights`` have the names of transformers; see ``lab_network``. They are stored as fp16, so that an export in fp16
+    loses nothing. The folder holds the wording that the model was trained on, too, and its manifest names the world.
+    Raises DataError for weights that fp16 cannot hold.
     """
     from safetensors.torch import save_file
 
     draft = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    save_file(dict(weights), draft / "model.safetensors", metadata={"format": "pt"})
+    halves = {name: weight.half() for name, weight in weights.items()}
+    if not all(bool(weight.isfinite().all()) for weight in halves.values()):
+        raise DataError(
+            "a weight is not finite in fp16, in which lab models are stored; train with a lower learning rate"
+        )
+    save_file(halves, draft / "model.safetensors", metadata={"format": "pt"})
     tokenizer.save(str(draft / "tokenizer.json"))
     ids = {f"{name}_token_id": tokenizer.token_to_id(text) for name, text in _NAMED.items()}
     _write(draft / "config.json", {**_config(shape), **ids})
@@ -51,7 +58,7 @@ def write_checkpoint(
         files=hash_files(draft),
         parameters=sum(weight.numel() for weight in weights.values()),
         context_tokens=CONTEXT,
-        precision="fp32",
+        precision="fp16",
         world={"version": world.version, "seed": world.seed},
         made=dict(made),
     ).write(draft)
@@ -87,7 +94,7 @@ def _config(shape: Shape) -> dict[str, Any]:
         "tie_word_embeddings": True,
         "attention_bias": False,
         "mlp_bias": False,
-        "dtype": "float32",
+        "dtype": "float16",
     }
 
 
