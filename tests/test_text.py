@@ -174,3 +174,7 @@ def test_one_line_shortens_with_an_ellipsis() -> None:
     assert one_line("exactly ten", 11) == "exactly ten"
     assert one_line("exactly tenx", 11) == "exactly te…"
     assert one_line("ends with a space here", 10) == "ends with…"
+
+
+def test_a_reply_of_much_space_is_read_once() -> None:
+    assert clean_answer("the answer is" + " " * 200_000 + "\nQuestion: next") == ""

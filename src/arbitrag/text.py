@@ -61,7 +61,7 @@ def clean_answer(text: str) -> str:
     the model goes on to ask itself is no part of the reply. A reply of dots and dashes is no answer: it comes out
     empty.
     """
-    reply = _RUN_ON.split(text.strip(), maxsplit=1)[0]
+    reply = _RUN_ON.split(text.strip(), maxsplit=1)[0].rstrip()
     mark = _MARK.search(reply)
     answer = _LABEL.sub("", reply[mark.end() :] if mark else reply).lstrip()
     answer = answer.split("\n", 1)[0].strip(_QUOTES)

@@ -116,3 +116,8 @@ def test_every_passage_is_a_slice_of_the_text(text: str, tokens: int) -> None:
         assert piece.line == text.count("\n", 0, piece.offset) + 1
         assert estimate_tokens(piece.text) <= tokens * 9 / 8 + 1e-6
     assert "".join("".join(piece.text.split()) for piece in found) == "".join(text.split())
+
+
+def test_a_long_run_of_end_marks_is_looked_at_once() -> None:
+    dots = "." * 200_000 + "x. End."  # quadratic in a pattern that begins anew at every mark
+    assert "".join(piece.text for piece in cut(dots, 256)).replace(" ", "") == dots.replace(" ", "")

@@ -32,6 +32,8 @@ def read(folder: Path, name: str, content: bytes | str, tokens: int = 256) -> tu
         ("x.md", "---\nauthor: A\n---\n# Heading", "Heading"),
         ("x.md", "no heading at all", "x"),
         ("x.md", "#hashtag is no heading", "x"),
+        ("x.md", "#  \n# C#  \ntext", "C"),
+        ("x.md", "# a" + " " * 100_000 + "b", "a" + " " * 100_000 + "b"),  # a pattern that tries all ways never ends
         ("x.html", "<title> Two\n words </title><h1>No</h1>text", "Two words"),
         ("x.html", "<h1>The <i>first</i></h1>text", "The first"),
         ("x.html", "<p>text", "x"),
@@ -62,6 +64,41 @@ def test_titles(tmp_path: Path, name: str, content: str, title: str) -> None:
 def test_html_is_read_as_a_browser_shows_it(tmp_path: Path, html: str, text: str) -> None:
     (passage,), _ = read(tmp_path, "x.html", html)
     assert passage.text == text
+
+
+@pytest.mark.parametrize(
+    "html",
+    ["<div>" * 200_000, "".join(f"<p><b class=c{n}>" for n in range(600)) + "text", "<script></script><u>" * 501],
+)
+def test_a_page_that_no_parser_can_bear_is_refused(tmp_path: Path, html: str) -> None:
+    with pytest.raises(NotReadable, match="too many elements left open inside each other"):
+        read(tmp_path, "x.html", html)
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<script>" + "if (a<b) x;" * 1000 + "</script>text",
+        "<!--" + "<b>" * 1000 + "-->text",
+        "<p>" * 30_000 + "text",
+        "<b></b>" * 1000 + "text",
+        "</b>" * 1000 + "text",
+        "<div><b>" * 499 + "text",
+    ],
+)
+def test_a_page_of_many_elements_is_read(tmp_path: Path, html: str) -> None:
+    (passage,), _ = read(tmp_path, "x.html", html)
+    assert passage.text == "text"
+
+
+def test_rows_bring_their_metadata_flat_or_as_an_object(tmp_path: Path) -> None:
+    row = {"text": "t", "land": "north", "metadata": {"language": "de", "year": 1931, "title": "T", "none": None}}
+    plain = {"text": "t", "metadata": "a string"}
+    found, _ = read(tmp_path, "x.jsonl", f"{json.dumps(row)}\n{json.dumps(plain)}")
+    assert [passage.metadata for passage in found] == [
+        {"land": "north", "language": "de", "year": "1931", "title": "T"},
+        {"metadata": "a string"},
+    ]
 
 
 @pytest.mark.parametrize(

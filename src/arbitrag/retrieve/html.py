@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -16,6 +17,41 @@ _CELLS = "td, th"
 # Marks that stand for the breaks between blocks while the white space of the source is still in the text.
 _PARAGRAPH, _LINE = "\x1d", "\x1e"
 _LONGEST_TITLE = 300
+_DEEPEST = 20_000  # elements inside each other, which a parser walks through again for each one
+_MOST_FORMATS = 500  # open at a time: a parser opens all of them anew in every paragraph
+_FORMATS = frozenset(re.findall(r"\w+", "b big code em font i nobr s small strike strong tt u"))
+# Those that have no end tag, those whose end tag is often left out, and links, of which one ends the other.
+_NEVER_DEEP = frozenset(
+    re.findall(
+        r"\w+",
+        "a area base body br caption col colgroup dd dt embed head hr html img input li link meta optgroup option p param "
+        "rp rt source tbody td tfoot th thead tr track wbr",
+    )
+)
+_TAG = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp)\b.*?(?:</\1|\Z)|<(/?)([a-z][a-z0-9]*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def is_too_deep(html: str) -> bool:
+    """Whether parsing would cost time or memory out of all proportion: by a count of the elements left open."""
+    if html.count("<") <= _MOST_FORMATS:
+        return False
+    waiting: Counter[str] = Counter()
+    deep = formats = 0
+    for found in _TAG.finditer(html):
+        name = (found[3] or "").lower()
+        if not name or name in _NEVER_DEEP:
+            continue
+        step = -1 if found[2] else 1
+        if step < 0 and not waiting[name]:
+            continue
+        waiting[name] += step
+        deep, formats = deep + step, formats + step * (name in _FORMATS)
+        if deep > _DEEPEST or formats > _MOST_FORMATS:
+            return True
+    return False
 
 
 def visible_text(html: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ UNSPACED = re.compile(
 )
 _BREAK = re.compile(
     r"""
-      [.!?…]+ ["'”’»)\]]* \s+               # an end mark, closing quotes, and space after it
+      (?<![.!?…]) [.!?…]+ ["'”’»)\]]* \s+   # end marks (looked at from the first), closing quotes, and space
     | [。！？｡．]+ ["'”’」』）】〉》]* \s*      # the full-width marks need no space
     | \n [ \t]* \n \s*                      # a blank line
     | \n (?= [ \t]* (?: \#{1,6} | [*+•-] | \d{1,3}[.)] ) [ \t] )  # the next line is a heading or a list item

@@ -35,7 +35,8 @@ _BYTE_ORDER_MARKS = (
 )
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
 _WEB_ENCODINGS = ("utf-8", "iso8859", "cp", "koi8", "gb", "big5", "euc", "shift_jis", "iso2022", "mac", "tis")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$|^(\S[^\n]*)\n(?:={3,}|-{3,})[ \t]*$", re.MULTILINE)
+# Marks at a heading's end are taken off afterwards: in the pattern, a long run of spaces would be tried in every way.
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$|^(\S[^\n]*)\n(?:={3,}|-{3,})[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)|\A---\n.*?^---$", re.MULTILINE | re.DOTALL)
 _FRONT_TITLE = re.compile(r"\A---\n(?:.*\n)*?title:[ \t]*[\"']?(.+?)[\"']?[ \t]*\n(?:.*\n)*?---", re.MULTILINE)
 
@@ -78,13 +79,16 @@ def read_markdown(path: Path, source: str, tokens: int) -> Document:
 
 def read_html(path: Path, source: str, tokens: int) -> Document:
     """The visible text of an HTML file; lines and offsets are in that text."""
-    from arbitrag.retrieve.html import visible_text
+    from arbitrag.retrieve.html import is_too_deep, visible_text
 
     if path.stat().st_size > _LARGEST_PAGE:
         raise NotReadable(f"an HTML file of over {_LARGEST_PAGE >> 20} MB")
     notes: list[str] = []
     encoding = _encoding(path, notes, declared=_declared_charset)
-    title, text = visible_text(path.read_text(encoding, errors="replace"))
+    page = path.read_text(encoding, errors="replace")
+    if is_too_deep(page):
+        raise NotReadable("an HTML file with too many elements left open inside each other")
+    title, text = visible_text(page)
     if not text.strip():
         raise NotReadable("holds no text")
     return Document(_passages(source, title or PurePosixPath(source).stem, cut(text, tokens)), notes)
@@ -116,7 +120,7 @@ def read_pdf(path: Path, source: str, tokens: int) -> Document:
 
 def read_jsonl(path: Path, source: str, tokens: int) -> Document:
     """One passage or more per line ``{"text": …}``; ``title``, ``id``, ``source`` and ``date`` are taken over, every
-    other key becomes metadata.
+    other key becomes metadata, as does what an object called ``metadata`` holds.
 
     ``line`` is the line in the file, ``offset`` counts in the row's text. A row that names its own source has no line.
     """
@@ -205,7 +209,9 @@ def _heading(head: str) -> str:
     if front := _FRONT_TITLE.search(head[:4096]):
         return front[1].strip()
     found = _HEADING.search(_FENCE.sub("", head))
-    return (found[1] or found[2]).strip() if found else ""
+    if not found:
+        return ""
+    return found[2].strip() if found[2] else found[1].rstrip().rstrip("#").rstrip()
 
 
 def _page_text(reader: Any, number: int, notes: list[str]) -> str:
@@ -280,7 +286,7 @@ def _row(line: bytes, *, first: bool) -> Mapping[str, Any]:
 def _row_passages(row: Mapping[str, Any], source: str, number: int, tokens: int) -> Iterator[Passage]:
     own = row.get("source") or ""
     title = row.get("title") or PurePosixPath(own or source).stem
-    metadata = {key: _plain(value) for key, value in row.items() if key not in _TAKEN and value is not None}
+    metadata = _metadata(row)
     given = "" if row.get("id") is None else _plain(row["id"])
     for count, piece in enumerate(cut(row["text"], tokens)):
         part = given and (f"{given}#{count + 1}" if count else given)
@@ -297,6 +303,13 @@ def _row_passages(row: Mapping[str, Any], source: str, number: int, tokens: int)
 
 
 _TAKEN = frozenset(("text", "title", "id", "source", "date"))
+
+
+def _metadata(row: Mapping[str, Any]) -> dict[str, str]:
+    pairs = {key: value for key, value in row.items() if key not in _TAKEN}
+    if isinstance(pairs.get("metadata"), dict):
+        pairs |= pairs.pop("metadata")
+    return {key: _plain(value) for key, value in pairs.items() if value is not None}
 
 
 def _plain(value: object) -> str:
