@@ -46,17 +46,20 @@ def test_links(tmp_path: Path) -> None:
     fill(tmp_path, "docs/a.md", "elsewhere/b.md")
     docs = tmp_path / "docs"
     (docs / "loop").symlink_to(docs)
-    (docs / "link.md").symlink_to(tmp_path / "elsewhere" / "b.md")
+    (docs / "link.md").symlink_to("a.md")
+    (docs / "out.md").symlink_to(tmp_path / "elsewhere" / "b.md")
     (docs / "broken.md").symlink_to(tmp_path / "nothing")
     (docs / "self.md").symlink_to(docs / "self.md")
     assert found(docs) == ["a.md", "link.md"]
     assert passed(docs) == {
         "loop": "a link to a folder; give that folder itself",
+        "out.md": "a link out of the folder; give that file itself",
         "broken.md": "a link that leads nowhere",
         "self.md": "a link that leads nowhere",
     }
     (tmp_path / "entry").symlink_to(docs)
     assert found(tmp_path / "entry") == ["a.md", "link.md"]
+    assert found(docs, docs / "out.md") == ["out.md", "a.md", "link.md"]  # given by itself
 
 
 def test_special_files_are_named(tmp_path: Path) -> None:
@@ -90,6 +93,7 @@ def test_several_inputs_share_the_folder_that_holds_all(tmp_path: Path) -> None:
     assert common_root([tmp_path / "one", tmp_path / "two"]) == tmp_path
     assert found(tmp_path / "one", tmp_path / "two") == ["one/a.md", "two/b.md"]
     assert found(tmp_path / "two", tmp_path / "two" / "b.md") == ["b.md"]  # each once
+    assert found(tmp_path / "two", tmp_path / "two" / "c.py") == ["c.py", "b.md"]
     assert found(tmp_path / "two" / "c.py") == ["c.py"]  # given by itself: read as text
     assert common_root([tmp_path / "two" / "c.py"]) == tmp_path / "two"
 

@@ -60,13 +60,13 @@ def common_root(inputs: Sequence[Path]) -> Path:
 
 
 def walk(inputs: Sequence[Path], root: Path) -> Iterator[Found | Passed]:
-    """Every file under ``inputs`` in the order of their names, each once.
+    """Every file under ``inputs``, each once: files given by themselves, then those of folders by their names.
 
-    Hidden files and folders, links to folders, and folders that are an index are passed over; a file given by itself
-    is read as text when its suffix says nothing.
+    Hidden files and folders, links to folders or out of the given folder, and folders that are an index are passed
+    over; a file given by itself is read as text when its suffix says nothing.
     """
     seen: set[str] = set()
-    for path in inputs:
+    for path in sorted(inputs, key=Path.is_dir):  # the files first: they are read even where a folder's would not be
         start = os.path.normpath(path.absolute())
         if path.is_dir():
             found = _walk_folder(start, str(root))
@@ -93,6 +93,7 @@ def read_document(path: Path, source: str, tokens: int) -> Document:
 
 
 def _walk_folder(folder: str, root: str) -> Iterator[Found | Passed]:
+    inside = os.path.join(os.path.realpath(folder), "")
     waiting = [folder]
     while waiting:
         here = waiting.pop()
@@ -114,6 +115,9 @@ def _walk_folder(folder: str, root: str) -> Iterator[Found | Passed]:
                     yield Passed(_source(path, root), "a link to a folder; give that folder itself")
                 else:
                     folders.append(path)
+            elif os.path.islink(path) and os.path.exists(path) and not os.path.realpath(path).startswith(inside):
+                # Who put it there may not be who reads the answers.
+                yield Passed(_source(path, root), "a link out of the folder; give that file itself")
             else:
                 yield _look(path, _source(path, root))
         waiting.extend(reversed(folders))
