@@ -60,8 +60,9 @@ class Named:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What an update did. Counts are of files, but for ``passages``, all that the index holds now, and
-    ``written``, the passages that were read this time.
+    """What an update did. Counts are of files with passages (``added``, ``changed`` and ``unchanged`` are all of
+    ``files``), but for ``passages``, all that the index holds now, and ``written``, the passages that were read this
+    time.
 
     ``skipped`` names the files that are of no use, also those found so earlier, ``notes`` what was passed over in files
     that were read; ``not_read`` counts files by a suffix that is not read.
@@ -234,7 +235,7 @@ class _Update:
             added=counts["added"],
             changed=counts["changed"],
             dropped=counts["dropped"],
-            unchanged=plan.seen - plan.todo + counts["unchanged"],
+            unchanged=files - counts["added"] - counts["changed"],
             skipped=tuple(sorted(self._skipped, key=lambda each: each.source)),
             notes=tuple(self._notes),
             not_read=dict(not_read),
@@ -292,7 +293,6 @@ class _Update:
             return
         if old is not None and old.digest == digest:
             self._same.append((old.number, found.mtime_ns))
-            self._counts["unchanged"] += 1
             return
         number = self._ledger.next_number()
         count, failure = self._add(found, number, done, total)
