@@ -1,0 +1,135 @@
+"""Refusals and risk: how much is answered, how much of that is wrong, and what a stricter threshold would buy.
+
+A refusal is an outcome of its own. It is neither a wrong answer nor missing, and a share of nothing is None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from arbitrag.evaluate.shares import mean, share
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Counts of ``questions``, from which the shares follow. A share of no questions is None.
+
+    ``right`` and ``wrong`` are answers. ``due`` are the refusals that were right, of questions that have no answer; all
+    other refusals are neither right nor wrong.
+    """
+
+    questions: int
+    right: int
+    wrong: int
+    due: int = 0
+
+    @property
+    def answered(self) -> int:
+        return self.right + self.wrong
+
+    @property
+    def refused(self) -> int:
+        return self.questions - self.answered
+
+    @property
+    def coverage(self) -> float | None:
+        """answered / questions (El-Yaniv and Wiener 2010)."""
+        return share(self.answered, self.questions)
+
+    @property
+    def rejection_rate(self) -> float | None:
+        """refused / questions, whether or not the refusal was due (RR of BRIDGE)."""
+        return share(self.refused, self.questions)
+
+    @property
+    def accuracy(self) -> float | None:
+        """(right + due) / questions (Acc of BRIDGE)."""
+        return share(self.right + self.due, self.questions)
+
+    @property
+    def risk(self) -> float | None:
+        """wrong / answered (selective risk; El-Yaniv and Wiener 2010); None also where everything was refused."""
+        return share(self.wrong, self.answered)
+
+    @property
+    def reliability(self) -> float | None:
+        """(right + due - wrong) / questions, from -1 to 1: a wrong answer costs what a right one earns."""
+        return share(self.right + self.due - self.wrong, self.questions)
+
+
+def refusals(answered: Sequence[bool], right: Sequence[bool]) -> Refusals:
+    """Count outcomes: of each question whether it was answered, and whether the outcome was right.
+
+    Raises:
+        ValueError: the two are not of one length.
+    """
+    outcomes = list(zip(answered, right, strict=True))
+    return Refusals(
+        questions=len(outcomes),
+        right=sum(spoke and good for spoke, good in outcomes),
+        wrong=sum(spoke and not good for spoke, good in outcomes),
+        due=sum(good and not spoke for spoke, good in outcomes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What comes of answering only at ``threshold`` or above: the share of all questions, and that of wrong answers."""
+
+    threshold: float
+    coverage: float
+    risk: float
+
+
+@dataclass(frozen=True, slots=True)
+class RiskCoverage:
+    """A point for each confidence that occurs, from the strictest threshold to the loosest.
+
+    ``area`` is the mean risk over the coverage that was reached, 1 to ``answered`` of the questions: 0 is best. It is
+    None where nothing was answered. Areas compare fairly only at about the same coverage reached, so state both: a
+    method that refuses the hard questions on its own is never measured on them.
+    """
+
+    questions: int
+    answered: int
+    points: tuple[Point, ...]
+    area: float | None
+
+
+def risk_coverage(right: Sequence[bool], confidence: Sequence[float | None]) -> RiskCoverage:
+    """The risk-coverage curve and its area (AURC; Geifman, Uziel and El-Yaniv 2019).
+
+        AURC = 1/n sum_{k=1..n} (wrong among the k most confident) / k
+
+    Answers of equal confidence cannot be told apart by a threshold: they are one point of the curve, and count in the
+    area with the mean over all their orders, so that the order of the questions means nothing. ``confidence`` is on
+    any scale, larger is surer; None is a question that was refused at every threshold.
+
+    Raises:
+        ValueError: the two are not of one length, or a confidence is NaN.
+    """
+    both = list(zip(confidence, right, strict=True))
+    answers = sorted(((sure, good) for sure, good in both if sure is not None), reverse=True)
+    if any(math.isnan(sure) for sure, _ in answers):
+        raise ValueError("a confidence is NaN; expected a number, or None for a refusal")
+    points: list[Point] = []
+    risks: list[float] = []
+    seen = wrong = 0
+    for threshold, group in groupby(answers, key=lambda each: each[0]):
+        tied = [good for _, good in group]
+        wrong_here = tied.count(False)
+        risks += _mean_risks(seen, wrong, len(tied), wrong_here)
+        seen, wrong = seen + len(tied), wrong + wrong_here
+        points.append(Point(threshold, seen / len(both), wrong / seen))
+    return RiskCoverage(len(both), seen, tuple(points), mean(risks))
+
+
+def _mean_risks(seen: int, wrong: int, size: int, wrong_here: int) -> Iterator[float]:
+    """The risk after each of ``size`` tied answers in the mean over their orders; ``seen`` and ``wrong`` come before.
+
+    Of any j of them, wrong_here / size * j are wrong in the mean.
+    """
+    return ((wrong + taken * wrong_here / size) / (seen + taken) for taken in range(1, size + 1))
