@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from arbitrag.errors import CapabilityError, ContextError, UsageError
+from arbitrag.errors import CapabilityError, ContextError
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores
 from arbitrag.prompts import Field, PromptBook
-from arbitrag.retrieve.base import Retriever
+from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.stages.fit import Fit, fit
 from arbitrag.trace import Recorder, Result
 from arbitrag.types import Passage, Question, to_plain
@@ -185,8 +185,7 @@ class Kit:
 
     async def retrieve(self, question: Question | str, k: int) -> tuple[Passage, ...]:
         """At most ``k`` passages for a question, best first. Raises UsageError for a ``k`` below 1."""
-        if k < 1:
-            raise UsageError(f"k is {k}; ask for 1 or more passages, or use the method 'direct', which reads none")
+        check_k(k)
         if self.retriever is None:
             raise CapabilityError("there is nothing to retrieve from; give an index (--index) or passages (--passages)")
         retriever, query = self.retriever, question if isinstance(question, str) else question.text

@@ -85,7 +85,6 @@ async def test_langchain_is_given_k_only_where_a_store_takes_it() -> None:
     await from_langchain(store).retrieve("q", 7)
     assert (plain.asked, store.asked) == ([("q", {})], [("q", {"k": 7})])
     assert await from_langchain(plain).retrieve(" ", 7) == ()
-    assert await from_langchain(plain).retrieve("q", 0) == ()
     assert len(plain.asked) == 1
 
 

@@ -16,6 +16,7 @@ import pytest
 from elastic_parts import FakeElastic
 from retriever_parts import PASSAGES, TinyEncoder, overlap, running_postgres
 
+from arbitrag.errors import UsageError
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.types import Passage
@@ -200,6 +201,14 @@ async def test_at_most_k_come_best_first_with_scores(case: Case, k: int) -> None
     assert all(isinstance(score, float) for score in scores)
     assert scores == sorted(scores, key=lambda score: -(score or 0))
     assert len({passage.id for passage in found}) == len(found)
+
+
+@every
+@pytest.mark.parametrize("k", [0, -1])
+async def test_fewer_than_one_passage_is_an_error(case: Case, k: int) -> None:
+    async with case.open(PASSAGES) as retriever:
+        with pytest.raises(UsageError, match=f"^k is {k}; ask for 1 or more"):
+            await retriever.retrieve("lighthouse", k)
 
 
 @searching

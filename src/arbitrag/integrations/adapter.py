@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from arbitrag.errors import ArbitragError, BackendError, CapabilityError
+from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import flat, passage_id
 from arbitrag.text import one_line
 from arbitrag.types import Passage
@@ -49,7 +50,8 @@ class AdaptedRetriever:
             raise CapabilityError(
                 f"{self.name} was asked for {one_line(str(dict(where)))}, but it takes no filter.\n{self._hint}"
             )
-        if k < 1 or not query.strip():  # some frameworks refuse an empty query
+        check_k(k)
+        if not query.strip():  # some frameworks refuse an empty query
             return ()
         try:
             found = await self._fetch(query, k, where or {})

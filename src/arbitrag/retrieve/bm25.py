@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json  # a quarter of json.loads' time, which shows in a query of 20 passages
 
-from arbitrag.errors import IndexFileError, UsageError
+from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import analysis
+from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest
 from arbitrag.text import printable
 from arbitrag.types import Passage
@@ -90,8 +91,7 @@ class Bm25Index:
         The query is plain text, nothing in it is syntax. ``where`` keeps only passages whose metadata has each of
         these values; scores do not depend on it. Raises IndexFileError when the index is damaged.
         """
-        if k < 1:
-            raise UsageError(f"k is {k}; ask for at least one passage")
+        check_k(k)
         return await asyncio.to_thread(self._search, query, k, where or {})
 
     def passages_by_key(self, keys: Sequence[int]) -> dict[int, Passage]:

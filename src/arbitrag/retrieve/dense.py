@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from arbitrag.encode.base import Encoder
-from arbitrag.errors import IndexFileError, UsageError
-from arbitrag.retrieve.base import Retriever
+from arbitrag.errors import IndexFileError
+from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.codes import CANDIDATES, Codes, open_codes
 from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE
@@ -94,8 +94,7 @@ class DenseIndex:
         A query that gives no vector (the ``hash`` encoder and a text without words) finds nothing. Raises
         BackendError when the encoder fails, IndexFileError when the index is damaged or the vector has another width.
         """
-        if k < 1:
-            raise UsageError(f"k is {k}; ask for at least one passage")
+        check_k(k)
         vector = (await self._encoder.encode([query], kind="query"))[0]
         vectors, _ = self._vectors.current()
         if len(vector) != vectors.manifest.width:

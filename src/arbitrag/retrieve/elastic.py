@@ -24,6 +24,7 @@ import numpy as np
 
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.address import Url
+from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
 from arbitrag.text import one_line
 from arbitrag.types import Passage
@@ -112,8 +113,7 @@ class ElasticRetriever:
         Raises IndexFileError for an index that is missing, or whose vectors or documents are of another shape, and
         BackendError when the server is away or refuses.
         """
-        if k < 1:
-            return ()
+        check_k(k)
         body = await self._body(query, k, [{"term": {f"metadata.{key}": word}} for key, word in (where or {}).items()])
         if body is None:
             return ()

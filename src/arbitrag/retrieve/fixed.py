@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 
+from arbitrag.retrieve.base import check_k
 from arbitrag.types import Passage
 
 
@@ -18,6 +19,7 @@ class FixedRetriever:
         self.identity = f"fixed:{hashlib.sha256(texts.encode()).hexdigest()[:16]}"
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
+        check_k(k)
         wanted = (where or {}).items()
         return tuple(passage for passage in self._passages if wanted <= passage.metadata.items())[:k]
 

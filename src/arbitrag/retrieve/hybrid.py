@@ -16,7 +16,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 from arbitrag.errors import UsageError
-from arbitrag.retrieve.base import Retriever
+from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.types import Passage
 
 
@@ -41,6 +41,7 @@ class HybridRetriever:
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         """The ``k`` passages with the highest fused scores. An error of either retriever is raised."""
+        check_k(k)
         fetch = max(self._fetch, k)
         found = await asyncio.gather(
             self._first.retrieve(query, fetch, where), self._second.retrieve(query, fetch, where)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
+from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import Progress, batches, encoded_text, flat
 from arbitrag.retrieve.postgres_table import (
     COLUMNS,
@@ -175,8 +176,7 @@ class PostgresRetriever:
 
         Raises BackendError when the server is away, refuses or does not answer in time; the next call tries anew.
         """
-        if k < 1:
-            return ()
+        check_k(k)
         vector = await self._vector(query)
         mode = self._mode
         if vector is None and mode != "text":  # nothing in the query to compare, so nothing is near it

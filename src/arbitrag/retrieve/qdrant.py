@@ -22,6 +22,7 @@ import numpy as np
 
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.address import Url
+from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
 from arbitrag.text import one_line
 from arbitrag.types import Passage
@@ -108,8 +109,7 @@ class QdrantRetriever:
         Raises IndexFileError for a collection that is missing, or whose vectors or payloads are of another shape, and
         BackendError when the server is away or refuses.
         """
-        if k < 1:
-            return ()
+        check_k(k)
         await self._check()
         vector = (await self._encoder.encode([query], kind="query"))[0]
         if not vector.any():
