@@ -24,8 +24,8 @@ _FORMATS = frozenset(re.findall(r"\w+", "b big code em font i nobr s small strik
 _NEVER_DEEP = frozenset(
     re.findall(
         r"\w+",
-        "a area base body br caption col colgroup dd dt embed head hr html img input li link meta optgroup option p param "
-        "rp rt source tbody td tfoot th thead tr track wbr",
+        "a area base body br caption col colgroup dd dt embed head hr html img input li link meta optgroup option p "
+        "param rp rt source tbody td tfoot th thead tr track wbr",
     )
 )
 _TAG = re.compile(
