@@ -40,17 +40,6 @@ def lens(states: np.ndarray, norm: np.ndarray | None, head: np.ndarray) -> np.nd
     return np.column_stack([largest, entropy, largest[:, 0] - largest[:, 1]])
 
 
-def auroc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The probability that a right one scores above a wrong one; ties count half."""
-    order = np.argsort(scores, kind="stable")
-    _, where, sizes = np.unique(scores[order], return_index=True, return_counts=True)
-    ranks = np.empty(len(scores))
-    ranks[order] = np.repeat(where + (sizes + 1) / 2, sizes)
-    right = labels.astype(bool)
-    positives, negatives = right.sum(), (~right).sum()
-    return float((ranks[right].sum() - positives * (positives + 1) / 2) / (positives * negatives))
-
-
 def logistic(train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, ridge: float = 10.0) -> np.ndarray:
     """Scores (m,) of a logistic regression fitted by Newton's method on standardised features."""
     train, test = _standardised(train, test)
