@@ -181,7 +181,7 @@ class Measurement:
         for name, flags in (("direct", direct), ("rag", rag), ("trustmargin", ours), ("oracle", direct | rag)):
             self.bench.figure(f"mixed contexts, {name}", share(list(flags)))
         for name, flags in (("direct", direct), ("rag", rag)):
-            gain = paired_bootstrap(ours.astype(float), flags.astype(float), seed=self.bench.options.seed)
+            gain = paired_bootstrap(ours.tolist(), flags.tolist(), seed=self.bench.options.seed)
             assert gain.mean is not None
             assert gain.low is not None
             self.bench.figure(f"  trustmargin above {name}", 100 * gain.mean, unit="points", at_least=3)

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.retrieve.base import Retriever
@@ -62,7 +62,7 @@ async def opened_index(
 
             vectors = open_encoder(encoder)
             opened.push_async_callback(vectors.aclose)
-        retriever = open_index(address, encoder=vectors, mode=cast("Mode | None", mode))
+        retriever = open_index(address, encoder=vectors, mode=mode)
         opened.push_async_callback(retriever.aclose)
         yield retriever
 
