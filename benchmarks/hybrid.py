@@ -164,7 +164,9 @@ def command(step: str, *rest: object) -> list[str]:
 
 def in_own_process(step: str, *rest: object) -> dict[str, Any]:
     """The result of a step, with the highest resident memory of its process in MB."""
-    found = subprocess.run(command(step, *rest), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    found = subprocess.run(command(step, *rest), capture_output=True, text=True)
+    if found.returncode:
+        sys.exit(f"the step {step} failed:\n{found.stderr}")
     return dict(json.loads(found.stdout))
 
 
