@@ -236,6 +236,7 @@ def chat_answer(**choice: Any) -> str:
         (chat_answer(message={"content": 5}), "no text came with it"),
         (chat_answer(message={"content": ""}, finish_reason="length"), "may need more than 32 tokens"),
         (chat_answer(finish_reason="content_filter"), "content filter withheld"),
+        (chat_answer(message={"content": "A" * 32_001}), "text of 32,001 characters cannot be the 32 tokens"),
         (chat_answer(finish_reason="tool_calls"), "not known here: tool_calls"),
     ],
 )
@@ -383,6 +384,17 @@ async def test_a_key_in_an_answer_that_is_no_answer_is_hidden() -> None:
     ):
         await ask(server, api_key=SECRET)
     assert SECRET not in str(caught.value)
+
+
+async def test_a_short_secret_is_hidden_where_it_stands_alone() -> None:
+    with ScriptedServer(faults=[Fault.error(400, "user:pw of port and 1 option: tok=1")]) as server:
+        address = server.base_url.replace("//", "//user:pw@") + "?v=1"
+        llm = OpenAILLM("scripted", base_url=address)
+        with pytest.raises(BackendError) as caught:
+            await llm.generate(HELLO, Sampling())
+        await llm.aclose()
+    assert "user:[hidden] of port and [hidden] option: tok=[hidden]" in str(caught.value)
+    assert str(caught.value).startswith(f"{server.base_url}/chat/completions answered 400")
 
 
 async def test_secrets_in_the_address_are_used_but_not_shown(server: ScriptedServer) -> None:

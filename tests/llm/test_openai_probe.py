@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from arbitrag.errors import BackendError
+from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm.base import Offer, Prompt, Sampling, Tokens
 from arbitrag.llm.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
@@ -377,7 +377,7 @@ async def test_no_likelihoods_no_scores() -> None:
         llm = client(server)
         with pytest.raises(BackendError, match="offers no likelihoods\n  score: no; asked by /tokenize"):
             await llm.score(PLAIN, ["two"])
-        with pytest.raises(ValueError, match="a continuation is empty"):
+        with pytest.raises(UsageError, match="an empty continuation has no likelihood"):
             await llm.score(PLAIN, ["two", ""])
         await llm.aclose()
 

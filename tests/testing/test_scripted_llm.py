@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.errors import BackendError
+from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm.base import Message, Prompt, Sampling, Tokens
 from arbitrag.testing import ScriptedLLM, prompt_text
 from arbitrag.types import Need
@@ -45,7 +45,7 @@ async def test_likelihoods_by_text_or_by_function() -> None:
     assert (offer.needs, offer.context_tokens) == (Need.GENERATE | Need.SCORE, 64)
     by_function = ScriptedLLM(likelihoods=lambda prompt, text: -float(len(text)))
     assert (await by_function.score(HELLO, ["abc"])).means == (-3.0,)
-    with pytest.raises(ValueError, match="a continuation is empty"):
+    with pytest.raises(UsageError, match="an empty continuation has no likelihood"):
         await by_function.score(HELLO, [""])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from arbitrag.errors import UsageError
 from arbitrag.types import Need
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class LLM(Protocol):
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         """Likelihoods of ``prompt.lead + continuation``, each tokenised on its own and appended to the prompt's tokens.
 
-        Raises ValueError for an empty continuation and BackendError where the backend offers no likelihoods.
+        Raises UsageError for an empty continuation and BackendError where the backend offers no likelihoods.
         """
         ...
 
@@ -196,3 +197,9 @@ class LLM(Protocol):
     async def next_token(self, prompts: Sequence[Prompt]) -> Distributions: ...
 
     async def aclose(self) -> None: ...
+
+
+def check_continuations(continuations: Sequence[str]) -> None:
+    """Raise UsageError for a continuation without text."""
+    if not all(continuations):
+        raise UsageError("cannot score '': an empty continuation has no likelihood")

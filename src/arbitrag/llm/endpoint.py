@@ -12,6 +12,7 @@ import json
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from arbitrag.text import one_line
 OPENAI = "https://api.openai.com/v1"
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
+SHORT_SECRET = 6  # characters; no key is that short, a version in the address's query may be
 # Before the first question a mistyped address should be said soon; a server that was there may come back.
 PROBE_RETRIES = 2
 # A server that fails like this may well answer the same request a moment later.
@@ -110,7 +112,7 @@ class Endpoint:
         if not all("!" <= character <= "~" for character in key):
             raise UsageError("the API key holds a space or a character that no key has; copy it again")
         self.shown = address.shown
-        self._secrets = tuple(sorted({key, *address.secrets} - {""}, key=len, reverse=True))
+        self._secrets = _any_of({key, *address.secrets} - {""})
         self._places = asyncio.Semaphore(concurrency)
         self._retries = retries
         self._timeout_s = timeout_s
@@ -207,13 +209,19 @@ class Endpoint:
 
     def clean(self, text: str) -> str:
         """``text`` without this endpoint's secrets."""
-        for secret in self._secrets:
-            text = text.replace(secret, "[hidden]")
-        return text
+        return self._secrets.sub("[hidden]", text)
 
     def _said(self, text: str) -> str:
         """A text of the server's on one line, short and printable."""
         return one_line(self.clean(text), 300) or "(nothing)"
+
+
+def _any_of(secrets: set[str]) -> re.Pattern[str]:
+    """Matches any of the texts; one of a few letters only as a word of its own (and in no number such as 127.0.0.1),
+    or it would be found everywhere."""
+    longest_first = sorted(map(re.escape, secrets), key=len, reverse=True)
+    bounded = [text if len(text) >= SHORT_SECRET else rf"(?<!\w)(?<!\d\.){text}(?!\w|\.\d)" for text in longest_first]
+    return re.compile("|".join(bounded) or r"(?!)")
 
 
 def _reason(body: object) -> str:

@@ -14,7 +14,17 @@ from typing import Any
 
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.llm import replies
-from arbitrag.llm.base import Distributions, Generation, Inspection, Offer, Price, Prompt, Sampling, Scores
+from arbitrag.llm.base import (
+    Distributions,
+    Generation,
+    Inspection,
+    Offer,
+    Price,
+    Prompt,
+    Sampling,
+    Scores,
+    check_continuations,
+)
 from arbitrag.llm.endpoint import Endpoint, Sleep
 from arbitrag.llm.probe import Findings, Probe, wants_other_limit
 from arbitrag.llm.scoring import as_json
@@ -119,8 +129,7 @@ class OpenAILLM:
         Servers do not reuse a prompt's prefix for a request that wants its likelihoods (vLLM says so), so nothing is
         gained by an order. Raises BackendError when the probe did not prove that likelihoods are returned.
         """
-        if not all(continuations):
-            raise ValueError("a continuation is empty")
+        check_continuations(continuations)
         findings = await self._found()
         if findings.way is None:
             why = "\n  ".join(line for line in findings.offer.evidence if line.startswith("score:"))

@@ -15,6 +15,7 @@ from arbitrag.text import one_line
 
 # Log-probabilities are at most 0; a server's rounding may push a sure token a little above.
 ROUNDING = 1e-3
+LONGEST_TOKEN = 1000  # characters; vocabularies have tokens of some hundred spaces or dashes, not more
 
 
 def wrong(what: str) -> BackendError:
@@ -42,6 +43,8 @@ def generation(answer: Mapping[str, Any], *, max_tokens: int, logprobs: bool) ->
             f"no text came with it (finish reason: {one_line(str(choice.get('finish_reason')))}). "
             f"A model that thinks first may need more than {max_tokens} tokens for an answer"
         )
+    if len(text) > LONGEST_TOKEN * max_tokens:
+        raise wrong(f"its text of {len(text):,} characters cannot be the {max_tokens} tokens that were asked for")
     return Generation(text, finish, written_logprobs(choice) if logprobs else None, tokens)
 
 

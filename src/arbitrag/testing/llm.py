@@ -17,6 +17,7 @@ from arbitrag.llm.base import (
     Sampling,
     Scores,
     Tokens,
+    check_continuations,
 )
 from arbitrag.types import Need
 
@@ -75,8 +76,7 @@ class ScriptedLLM:
         self.prompts.append(prompt)
         if self._likelihoods is None:
             raise BackendError(f"{self.name} was given no likelihoods")
-        if not all(continuations):
-            raise ValueError("a continuation is empty")
+        check_continuations(continuations)
         means = [self._mean(prompt, text) for text in continuations]
         found = tuple(Likelihood(text, (mean,)) for text, mean in zip(continuations, means, strict=True))
         return Scores(found, Tokens(read=self.count_tokens(prompt)))
