@@ -95,6 +95,23 @@ async def test_a_backend_brings_its_wording_and_a_given_book_replaces_it(tmp_pat
     assert own.messages[-1].text == "Question: Who?\nAnswer:"
 
 
+async def test_a_wording_goes_before_the_one_that_a_backend_brings(tmp_path: Path) -> None:
+    head = "source: s\nwording: w\n---\n=== text\n"
+    files = {
+        "mine/direct/answer.txt": "mine {question}",
+        "its/direct/answer.txt": "its {question}",
+        "its/rag/answer.txt": "its {passages}{question}\n=== passage\n{text}",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(f"{head}{text}\n", encoding="utf-8")
+    llm = ScriptedLLM()
+    llm.wording = tmp_path / "its"
+    model = Kit.of(llm, wording=tmp_path / "mine").llm
+    assert model.prompt("direct/answer", question=WHO).text == "mine Who?"
+    assert model.prompt("rag/answer", question=WHO, passages=()).text == "its Who?"
+
+
 async def test_passages_are_retrieved_best_first_and_recorded() -> None:
     kit = kit_of(ScriptedLLM())
     assert await kit.retrieve(WHO, k=2) == PASSAGES[:2]

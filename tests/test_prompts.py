@@ -208,6 +208,8 @@ def test_a_folder_of_wordings_wins_name_by_name(tmp_path: Path) -> None:
 def test_a_folder_of_wordings_must_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no folder of prompts at .*nowhere"):
         PromptBook.with_wording(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"no prompt in .*; one lies there as rag/answer\.txt"):
+        PromptBook.with_wording(tmp_path)
 
 
 def test_an_unknown_prompt_is_answered_with_the_nearest_name() -> None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from arbitrag.errors import CapabilityError, ContextError
@@ -154,15 +155,17 @@ class Kit:
         where: Mapping[str, str] | None = None,
         limits: Limits = Limits(),
         book: PromptBook | None = None,
+        wording: Path | None = None,
     ) -> Kit:
         """A kit of these parts. Without a ``scorer`` the model scores for itself.
 
-        ``book`` replaces the wording that a backend brings along.
+        Prompts in the folder ``wording`` go before those that a backend brings along; ``book`` replaces both.
         """
         recorder = Recorder()
 
         def model(backend: LLM, role: str) -> Model:
-            return Model(backend, role, book or PromptBook.with_wording(backend.wording), limits, recorder)
+            prompts = book or PromptBook.with_wording(wording, backend.wording)
+            return Model(backend, role, prompts, limits, recorder)
 
         return cls(
             model(llm, "llm"),

@@ -18,7 +18,6 @@ from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, settings
-from arbitrag.prompts import PromptBook
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
@@ -214,7 +213,7 @@ async def open_kit(
             scorer=None if scorer is None else model(scorer),
             where=where,
             limits=limits,
-            book=None if wording is None else PromptBook.with_wording(Path(wording)),
+            wording=None if wording is None else Path(wording),
         )
 
 

@@ -138,12 +138,15 @@ class PromptBook:
     def with_wording(cls, *folders: Path | None) -> PromptBook:
         """The packaged prompts, with files in ``folders`` taking their place where they have the same name.
 
-        Raises UsageError for a folder that does not exist.
+        Raises UsageError for a folder that does not exist, or has no prompt in it.
         """
-        for folder in folders:
-            if folder is not None and not folder.is_dir():
+        given = [folder for folder in folders if folder is not None]
+        for folder in given:
+            if not folder.is_dir():
                 raise UsageError(f"there is no folder of prompts at {folder}")
-        return cls((*(folder for folder in folders if folder is not None), Path(__file__).parent))
+            if not any(folder.glob("*/*.txt")):
+                raise UsageError(f"there is no prompt in {folder}; one lies there as rag/answer.txt")
+        return cls((*given, Path(__file__).parent))
 
     def find(self, name: str) -> PromptFile:
         """Raises UsageError for a name in no folder, PromptError for a file that breaks the format."""
