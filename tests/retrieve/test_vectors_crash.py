@@ -17,7 +17,7 @@ from arbitrag.encode.hashed import HashEncoder
 from arbitrag.retrieve import open_index, update_index
 from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.dense import StoredVectors
-from arbitrag.retrieve.vectors import embedded_text
+from arbitrag.retrieve.document import encoded_text
 
 # The update in a process of its own, in batches of 10 files; it kills itself at a named step if told to.
 _PROGRAM = """
@@ -72,7 +72,7 @@ def assert_every_passage_has_its_vector(idx: Path, at_least: int) -> None:
     found = vectors.attach(asyncio.run(texts.retrieve("orchard", 1000)))
     assert len(found) == len(texts) >= at_least
     if found:
-        expected = asyncio.run(HashEncoder().encode([embedded_text(each) for each in found], kind="passage"))
+        expected = asyncio.run(HashEncoder().encode([encoded_text(each) for each in found], kind="passage"))
         for passage, vector in zip(found, expected, strict=True):
             assert passage.embedding is not None
             np.testing.assert_allclose(passage.embedding, vector, atol=1e-3)

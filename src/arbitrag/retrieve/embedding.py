@@ -17,11 +17,11 @@ from arbitrag.encode.base import Encoder
 from arbitrag.errors import IndexFileError
 from arbitrag.files import check_writable
 from arbitrag.retrieve.codes import update_codes
+from arbitrag.retrieve.document import encoded_text
 from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
 from arbitrag.retrieve.vectors import (
     VectorLog,
     VectorManifest,
-    embedded_text,
     passage_key,
     read_vector_manifest,
     tags_of,
@@ -153,7 +153,7 @@ class Embedder:
         known = self._known_among(self._waiting)
         fresh = {key: passage for key, passage in self._waiting.items() if key not in known}
         if fresh:
-            texts = [embedded_text(passage) for passage in fresh.values()]
+            texts = [encoded_text(passage) for passage in fresh.values()]
             self._under_way = fresh, self._start(self._encoder.encode(texts, kind="passage"))
             self._fresh |= fresh.keys()
         self._waiting.clear()

@@ -117,11 +117,6 @@ def passage_key(passage: Passage) -> int:
     return int.from_bytes(digest, "little")
 
 
-def embedded_text(passage: Passage) -> str:
-    """What an encoder reads of a passage: its title, where it has one, above its text."""
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
-
-
 def tags_of(passage: Passage) -> list[int]:
     """The tags of a passage's metadata."""
     return [tag_of(key, value) for key, value in passage.metadata.items()]
