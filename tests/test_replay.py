@@ -105,7 +105,8 @@ async def test_a_method_that_needs_more_than_was_recorded_says_what() -> None:
 async def test_a_change_that_needs_other_passages_says_so() -> None:
     trace = (await asked("trustmargin")).trace
     with pytest.raises(
-        TraceError, match=r'no such retrieve call to the retriever \(query "Who .*", k 5, where \{\}\); this .* needs the model'
+        TraceError,
+        match=r'no such retrieve call to the retriever \(query "Who .*", k 5, where \{\}\); this .* needs the model',
     ):
         await decide_again(trace, {"k": "5"})
 
@@ -222,6 +223,16 @@ async def test_a_damaged_result_is_named() -> None:
     (call,) = trace.calls
     with pytest.raises(TraceError, match="the result of a generate call in the trace is damaged"):
         await decide_again(replace(trace, calls=(replace(call, result=["?"]),)))
+
+
+@pytest.mark.parametrize("logprobs", [[], [None], ["-1"], [0.5], [1e308, 1e308]])
+async def test_likelihoods_that_have_no_mean_are_damage(logprobs: list[object]) -> None:
+    trace = (await asked("trustmargin")).trace
+    scored = [{"text": text, "logprobs": logprobs} for text in ("a", "b")]
+    calls = tuple(replace(call, result=scored) if call.kind == "score" else call for call in trace.calls)
+    assert calls != trace.calls
+    with pytest.raises(TraceError, match="the result of a score call in the trace is damaged: a likelihood is a list"):
+        await decide_again(replace(trace, calls=calls))
 
 
 async def test_recorded_failures_are_raised_again() -> None:

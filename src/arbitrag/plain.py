@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -28,7 +29,7 @@ _WORDS: Mapping[Any, str] = {
 
 
 def parse_json(text: str) -> Any:
-    """``json.loads`` without its extensions: NaN and Infinity are refused, as is nesting beyond reason.
+    """``json.loads`` without its extensions: NaN, Infinity and numbers too large are refused, as is absurd nesting.
 
     Raises ValueError with the reason.
     """
@@ -36,8 +37,12 @@ def parse_json(text: str) -> Any:
     def refuse(word: str) -> Any:
         raise ValueError(f"{word} is not JSON")
 
+    def number(digits: str) -> float:
+        value = float(digits)
+        return value if math.isfinite(value) else refuse(digits)
+
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, parse_float=number)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -197,10 +197,17 @@ def decode(kind: Kind, plain: Any) -> Result:
         logprobs = None if plain["logprobs"] is None else tuple(plain["logprobs"])
         return Generation(plain["text"], plain["finish"], logprobs, cached=True)
     if kind == "score":
-        return Scores(tuple(Likelihood(each["text"], tuple(each["logprobs"])) for each in plain), cached=True)
+        return Scores(tuple(Likelihood(each["text"], _logprobs(each["logprobs"])) for each in plain), cached=True)
     if kind == "inspect":
         return Inspection({int(layer): _unpack(state) for layer, state in plain.items()}, cached=True)
     return Distributions(_unpack(plain), cached=True)
+
+
+def _logprobs(values: list[float]) -> tuple[float, ...]:
+    """What a mean can be taken of; raises ValueError for anything else."""
+    if not values or not all(isinstance(value, float | int) and value <= 0 for value in values):
+        raise ValueError("a likelihood is a list of one or more log-probabilities")
+    return tuple(values)
 
 
 def _pack(array: np.ndarray) -> dict[str, Any]:

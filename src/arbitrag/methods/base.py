@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar, Protocol
 
 from arbitrag.errors import UsageError, unknown
@@ -50,6 +51,6 @@ def _read(method: str, key: str, text: str, wanted: type) -> Any:
     except ValueError:
         kind = {int: "a whole number", float: "a number"}.get(wanted, wanted.__name__)
         raise UsageError(f"{method}: {key} is {kind}; got '{text}'") from None
-    if isinstance(value, float) and value != value:
-        raise UsageError(f"{method}: {key} is a number; got '{text}'")
+    if isinstance(value, float) and not math.isfinite(value):  # which no JSON could hold
+        raise UsageError(f"{method}: {key} is a finite number; got '{text}'")
     return value
