@@ -43,14 +43,15 @@ def test_what_was_cut_and_dropped_is_said() -> None:
         "x",
         Strategy.BOTH,
         "y",
-        kept=passages(1),
-        cuts=(Cut("films/1.md#1", 30, 1500),),
+        kept=(*passages(1), Passage("text", id="b")),
+        cuts=(Cut("b", 30, 1500), Cut("elsewhere", 1, 2)),
         dropped=tuple(Dropped(passage, "beyond the token limit") for passage in passages(3)),
         notes=("a note",),
     )
-    assert render(verdict, 60).split("\n")[2:6] == [
-        "Passages  1 read   [1] films/1.md:1",
-        "          films/1.md#1 cut to 30 of 1,500 tokens",
+    assert render(verdict, 60).split("\n")[2:7] == [
+        "Passages  2 read   [1] films/1.md:1   [2] b",
+        "          [2] cut to 30 of 1,500 tokens; elsewhere cut to 1",
+        "          of 2 tokens",
         "          3 dropped: beyond the token limit",
         "Note      a note",
     ]

@@ -169,7 +169,7 @@ async def test_a_chosen_answer_that_only_declines_is_a_refusal() -> None:
     )
     verdict = await ask(sure_of_nothing)
     assert (verdict.answer, verdict.strategy) == (None, Strategy.REFUSE)
-    assert verdict.why.endswith("that answer is that it is not known")
+    assert verdict.why.endswith("; what was chosen only says that the answer is not known")
     assert verdict.usage.scorings == 6
 
 

@@ -41,11 +41,15 @@ def ask(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Rows go here; run again to go on or retry.")
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions at a time.")] = 16,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Questions at a time.")
+    ] = 16,
     cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help="Keep responses in this folder.")] = None,
     wording: Annotated[Path | None, typer.Option("--wording", metavar="DIR", help="Prompt files of your own.")] = None,
-    context_tokens: Annotated[int, typer.Option("--context-tokens", min=1, help="For all passages together.")] = 2048,
-    answer_tokens: Annotated[int, typer.Option("--answer-tokens", min=1, help="For an answer.")] = 32,
+    context_tokens: Annotated[
+        int, typer.Option("--context-tokens", min=1, metavar="NUMBER", help="For all passages together.")
+    ] = 2048,
+    answer_tokens: Annotated[int, typer.Option("--answer-tokens", min=1, metavar="NUMBER", help="For an answer.")] = 32,
     price: Annotated[
         str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")
     ] = None,

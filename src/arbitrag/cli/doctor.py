@@ -183,4 +183,5 @@ def _told(report: dict[str, Any]) -> list[str]:
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:
-    return [f"  {name:<16}{value}" for name, value in values.items()]
+    shown = ((name, f"{value:,}" if isinstance(value, int) else value) for name, value in values.items())
+    return [f"  {name:<16}{value}" for name, value in shown]

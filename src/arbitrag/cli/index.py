@@ -20,7 +20,10 @@ def index(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
     encoder: Encoder = None,
     passage_tokens: Annotated[
-        int | None, typer.Option("--passage-tokens", min=1, help="The length of a passage, 256 without a choice.")
+        int | None,
+        typer.Option(
+            "--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage, 256 without a choice."
+        ),
     ] = None,
     language: Annotated[
         str | None,

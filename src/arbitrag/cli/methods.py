@@ -51,7 +51,8 @@ def _table(rows: list[dict[str, Any]], table: Any) -> str:
     if "runs" in rows[0]:
         heading.append("RUNS HERE")
         for cells, row in zip(body, rows, strict=True):
-            cells.append("yes" if row["runs"] else f"no: the model offers no {row['missing']}")
+            way = "; give ask a --scorer" if row["missing"] == "score" else ""
+            cells.append("yes" if row["runs"] else f"no: the model offers no {row['missing']}{way}")
     text: str = table([heading, *body])
     return text
 

@@ -18,7 +18,7 @@ EXCERPT = 160  # characters shown of a passage
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="Made by arbitrag index, or a server's address.")],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or any words.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many passages.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="How many passages.")] = 10,
     encoder: Encoder = None,
     mode: Mode = None,
     where: Where = None,

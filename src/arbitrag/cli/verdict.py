@@ -81,7 +81,7 @@ def _passages(verdict: Verdict, room: int) -> Iterator[str]:
     items = [f"[{number}] {_place(passage, room)}" for number, passage in enumerate(verdict.kept, 1)]
     yield from _field("Passages", _flowed(read, items, room))
     if verdict.cuts:
-        yield from _field("", _wrapped("; ".join(map(_cut, verdict.cuts)), room))
+        yield from _field("", _wrapped("; ".join(_cut(cut, verdict.kept) for cut in verdict.cuts), room))
     reasons: dict[str, int] = {}
     for each in verdict.dropped:
         reasons[each.reason] = reasons.get(each.reason, 0) + 1
@@ -110,8 +110,10 @@ def _place(passage: Passage, room: int) -> str:
     return one_line(passage.place or passage.title or "without a name", room - 28)
 
 
-def _cut(cut: Cut) -> str:
-    return f"{one_line(cut.passage_id) or 'the last'} cut to {cut.tokens_kept:,} of {cut.tokens:,} tokens"
+def _cut(cut: Cut, kept: Sequence[Passage]) -> str:
+    numbers = [number for number, passage in enumerate(kept, 1) if (passage.id or passage.place) == cut.passage_id]
+    which = f"[{numbers[0]}]" if len(numbers) == 1 else one_line(cut.passage_id) or "the last"
+    return f"{which} cut to {cut.tokens_kept:,} of {cut.tokens:,} tokens"
 
 
 def _field(label: str, lines: Sequence[str]) -> Iterator[str]:
