@@ -24,6 +24,9 @@ class NumberCodec:
     def encode_prompt(self, prompt: Prompt) -> list[int]:
         return self.encode(prompt.text or "")
 
+    def lead(self, prompt: Prompt) -> str:
+        return prompt.lead
+
     def encode(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]
 

@@ -31,6 +31,9 @@ class NumberCodec:
     def encode_prompt(self, prompt: Prompt) -> list[int]:
         return self.encode(prompt.text if prompt.text is not None else prompt.messages[-1].text)
 
+    def lead(self, prompt: Prompt) -> str:
+        return prompt.lead
+
     def encode(self, text: str) -> list[int]:
         return [int(word) for word in text.split()]
 

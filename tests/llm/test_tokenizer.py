@@ -102,6 +102,14 @@ def test_without_a_template_messages_become_lines_that_content_cannot_fake() -> 
     assert codec(CHAT).has_template
 
 
+def test_a_space_leads_in_only_where_messages_became_text() -> None:
+    asked = Prompt.user("Who?")
+    assert codec().lead(asked) == " "
+    assert codec(CHAT).lead(asked) == ""
+    assert codec().lead(Prompt(text="Answer:")) == ""
+    assert codec().lead(Prompt(text="Answer:", lead=" ")) == " "
+
+
 def rendered(template: str, *messages: Message) -> str:
     return codec(template).decode(codec(template).encode_prompt(Prompt(messages or (Message("user", "Hi"),))))
 

@@ -48,6 +48,8 @@ class Codec(Protocol):
 
     def encode_prompt(self, prompt: Prompt) -> list[int]: ...
 
+    def lead(self, prompt: Prompt) -> str: ...
+
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
@@ -136,13 +138,13 @@ class Engine:
         return Generation(text, finish, tuple(logprobs) if sampling.logprobs else None, tokens)
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
-        """Likelihoods of ``prompt.lead + continuation``; the prompt is read once for all of them.
+        """Likelihoods of the continuations, after what the codec leads in with; the prompt is read once for all.
 
         ``tokens.read`` counts what was computed: a continuation's last token only has to be predicted.
         Raises UsageError for an empty continuation, ContextError when a continuation does not fit after the prompt.
         """
         ids = self._prompt_ids(prompt)
-        texts = [self._codec.encode(prompt.lead + text) for text in continuations]
+        texts = [self._codec.encode(self._codec.lead(prompt) + text) for text in continuations]
         for text, given in zip(texts, continuations, strict=True):
             if not given or not text:
                 raise UsageError(f"cannot score {given!r}: an empty continuation has no likelihood")

@@ -124,6 +124,10 @@ class TextCodec:
             return self._ids_of(as_text(messages), complete=True)
         return self._ids_of(_rendered(self._render, messages), complete=False)
 
+    def lead(self, prompt: Prompt) -> str:
+        """What stands between a prompt and its answer: ``prompt.lead``, and after messages in plain text a space."""
+        return " " if prompt.text is None and self._render is None else prompt.lead
+
     def encode(self, text: str) -> list[int]:
         """The ids of a piece of text, with nothing added before or after it."""
         return self._ids_of(self._harmless(text), complete=False)
