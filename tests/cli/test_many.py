@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -257,17 +258,19 @@ def test_a_bar_on_a_terminal_only(
         def __getattr__(self, name: str) -> Any:
             return getattr(self.stream, name)
 
-    def bar(progress: Any = output.progress) -> str:
-        with progress("Asking") as show:
+    def bar(until: str) -> str:
+        with output.progress("Asking") as show:
             show(1, 2, "[red]3/s[/red]\x1b[31m")
-        return "drawn"
+            while until not in terminal.stream.getvalue():
+                time.sleep(0.01)
+        return str(terminal.stream.getvalue())
 
     terminal = Terminal(io.StringIO())
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    assert bar() == "drawn"
-    drawn = terminal.stream.getvalue()
-    assert "Asking" in drawn
+    assert bar(until="") == ""  # done at once
+    monkeypatch.setattr(output, "PATIENCE_S", 0)
+    drawn = bar(until="Asking")
     assert "1/2" in drawn
     assert "[red]3/s[/red]\\u001b[31m" in drawn

@@ -101,14 +101,16 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
     import asyncio
 
     from arbitrag.cli.explain import explained
-    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.cli.output import progress, say, say_json, width
     from arbitrag.cli.verdict import render
     from arbitrag.files import check_writable
     from arbitrag.run import Failure
 
     if trace is not None:
         check_writable(trace)
-    verdict = asyncio.run(_outcome(question, parts))
+    with progress("Asking") as show:
+        show(0, 1, "")
+        verdict = asyncio.run(_outcome(question, parts))
     if trace is not None:
         from arbitrag.replay import save_trace
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from arbitrag.text import one_line, printable
+
+PATIENCE_S = 1.0  # before a bar appears: what is done sooner needs none
 
 
 def say(text: str) -> None:
@@ -46,7 +49,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 @contextmanager
 def progress(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on standard error when that is a terminal, and nothing otherwise.
+    """A bar on standard error when that is a terminal, after a second of work, and nothing otherwise.
 
     Gives a function ``show(done, total, note)`` that moves it.
     """
@@ -63,10 +66,18 @@ def progress(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, note="")
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=None, note="")
 
-        def show(done: int, total: int, note: str) -> None:
-            bar.update(task, completed=done, total=total, note=one_line(note, 60))
+    def show(done: int, total: int, note: str) -> None:
+        bar.update(task, completed=done, total=total, note=one_line(note, 60))
 
+    begin = threading.Timer(PATIENCE_S, bar.start)
+    begin.start()
+    try:
         yield show
+    finally:
+        begin.cancel()
+        begin.join()  # a bar that is just beginning would not be taken away
+        if bar.live.is_started:
+            bar.stop()
