@@ -308,10 +308,15 @@ class TestRefusals:
         other = tmp_path / "other"
         other.mkdir()
         (other / "x.txt").write_text("x")
-        with pytest.raises(IndexFileError, match=r"holds 4 files of .*docs; none of them is in .*other, so all would"):
+        with pytest.raises(
+            IndexFileError, match=r"holds 4 files of .*docs; none of them is in .*other now, so all would"
+        ):
             update_index(other, idx)
         assert len(search(idx, "Talven")) == 1
         assert counts(update_index(other, idx, replace_all=True)) == (1, 0, 4, 0)
+        (other / "x.txt").rename(other / "y.txt")
+        with pytest.raises(IndexFileError, match=r"would be dropped\.\nIf that is meant, add --replace-all$"):
+            update_index(other, idx)
 
     def test_a_folder_that_is_no_index(self, docs: Path, tmp_path: Path) -> None:
         before = sorted(docs.rglob("*"))

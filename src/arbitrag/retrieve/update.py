@@ -256,9 +256,10 @@ class _Update:
 
     def _loses_all(self, root: Path, lost: int) -> IndexFileError:
         shown, was, now = (printable(str(path)) for path in (self._folder, self._manifest.root, root))
+        way = "If" if was == now else "Give the folder that it was made of, or make another index (-o OTHER.idx); if"
         return IndexFileError(
-            f"{shown} holds {lost:,} files of {was}; none of them is in {now}, so all would be dropped.\n"
-            f"Give the folder that it was made of, or make another index: arbitrag index {now} -o OTHER.idx"
+            f"{shown} holds {lost:,} files of {was}; none of them is in {now} now, so all would be dropped.\n"
+            f"{way} that is meant, add --replace-all"
         )
 
     def close(self) -> None:
