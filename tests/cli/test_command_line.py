@@ -328,3 +328,14 @@ def test_help_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
     assert found.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "error"), ("debug", "debug")])
+def test_the_hub_tells_of_its_retries_only_when_asked(
+    before: str | None, after: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_VERBOSITY", before or "")  # so that what was there before comes back at the end
+    if before is None:
+        monkeypatch.delenv("HF_HUB_VERBOSITY")
+    assert command("--version").status == 0
+    assert os.environ["HF_HUB_VERBOSITY"] == after

@@ -57,6 +57,8 @@ def _quieten_libraries() -> None:
     """Keep what libraries log (pypdf, of every broken file) off the terminal, unless logging was set up already."""
     if not logging.root.handlers:
         logging.root.addHandler(logging.NullHandler())
+    # The hub's client has a handler of its own, and says of every retry what the error at the end says once.
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
 
 
 def _command() -> Any:
