@@ -9,10 +9,16 @@ from arbitrag.llm.base import LLM
 
 KINDS = {
     "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
-    "hf": "hf:NAME-OR-PATH (transformers, in this process)",
-    "onnx": "onnx:FOLDER (onnxruntime, in this process)",
+    "hf": "hf:NAME-OR-PATH or hf:NAME?dtype=bfloat16&device=cuda (transformers, in this process)",
+    "onnx": "onnx:FOLDER or onnx:FOLDER?threads=2 (onnxruntime, in this process)",
     "lab": "lab (the embedded model)",
 }
+# What may stand after a ? in an address; a backend's constructor says what each means, and takes more from Python.
+SETTINGS: dict[str, dict[str, type]] = {
+    "hf": {"device": str, "dtype": str, "revision": str, "deterministic": bool, "batch_rows": int, "prefix_bytes": int},
+    "onnx": {"threads": int, "deterministic": bool, "prefix_bytes": int},
+}
+_VALUES = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
 def open_llm(address: str, **options: Any) -> LLM:
@@ -33,12 +39,34 @@ def open_llm(address: str, **options: Any) -> LLM:
     if kind == "openai":
         from arbitrag.llm.openai import OpenAILLM
 
-        model, _, base_url = rest.partition("@")
+        model, at, base_url = rest.rpartition("@")
+        if not model:  # no @, or one that a model's own name begins with
+            model, base_url = at + base_url, ""
         return OpenAILLM(model, base_url=base_url or None, **options)
+    name, _, settings = rest.partition("?")
+    options = {**_settings(kind, settings), **options}
     if kind == "hf":
         from arbitrag.llm.hf import open_hf
 
-        return open_hf(rest, **options)
+        return open_hf(name, **options)
     from arbitrag.llm.onnx import open_onnx
 
-    return open_onnx(rest, **options)
+    return open_onnx(name, **options)
+
+
+def _settings(kind: str, text: str) -> dict[str, Any]:
+    """``dtype=bfloat16&deterministic=true`` as options of a backend; raises UsageError for a strange name or value."""
+    found: dict[str, Any] = {}
+    for pair in filter(None, text.split("&")):
+        key, _, value = pair.partition("=")
+        if key not in SETTINGS[kind]:
+            raise unknown(f"setting of {kind}:", key, SETTINGS[kind])
+        wanted = SETTINGS[kind][key]
+        if (
+            (wanted is bool and value not in ("true", "false"))
+            or (wanted is int and not value.isdecimal())
+            or not value
+        ):
+            raise UsageError(f"{key} in the address is {_VALUES[wanted]}; got '{value}'")
+        found[key] = value == "true" if wanted is bool else wanted(value)
+    return found
