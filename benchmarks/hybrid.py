@@ -22,11 +22,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from _bench import Bench
 from bm25 import word
+
+from arbitrag.retrieve import Mode
+from arbitrag.retrieve.ledger import Ledger
 
 VOCABULARY = 100_000
 WORDS = 100
@@ -48,8 +52,8 @@ class World:
         topical = 1 / (np.arange(TOPIC_WORDS) + 2.7)
         self.topical = np.cumsum(topical / topical.sum())
         # Every topic has its own words; none is among the 500 most frequent, and rarer ones are rarer in topics too.
-        self.topics = np.random.default_rng(12345).random((TOPICS, TOPIC_WORDS)) ** 2 * (VOCABULARY - 500)
-        self.topics = self.topics.astype(np.int64) + 500
+        ranks = np.random.default_rng(12345).random((TOPICS, TOPIC_WORDS)) ** 2 * (VOCABULARY - 500)
+        self.topics = ranks.astype(np.int64) + 500
 
     def draw(self, topics: Any, count: int, topical: float) -> list[str]:
         """A text of ``count`` words for each topic."""
@@ -84,14 +88,13 @@ def questions(count: int, seed: int) -> list[str]:
 def index(docs: str, target: str, batch: str) -> dict[str, object]:
     """Index, saying after each batch how many passages are safe."""
     from arbitrag.retrieve import update, update_index
-    from arbitrag.retrieve.ledger import Ledger
 
     update._BATCH_PASSAGES = int(batch)
 
     settle = Ledger.settle
 
-    def acknowledge(self: Ledger, *rest: Any) -> None:
-        settle(self, *rest)
+    def acknowledge(self: Ledger, dropped: Iterable[int]) -> None:
+        settle(self, dropped)
         print(f"safe {self.totals()[1]}", file=sys.stderr, flush=True)
 
     Ledger.settle = acknowledge  # type: ignore[method-assign]
@@ -151,8 +154,8 @@ def answer(target: str, count: str, seed: str) -> dict[str, object]:
     return {"found": asyncio.run(ask())}
 
 
-MODES = ("hybrid", "bm25", "dense")
-STEPS = {"index": index, "query": query, "answer": answer}
+MODES: tuple[Mode, ...] = ("hybrid", "bm25", "dense")
+STEPS: dict[str, Callable[..., dict[str, object]]] = {"index": index, "query": query, "answer": answer}
 
 
 def check(target: str) -> tuple[int, int]:
