@@ -29,6 +29,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
         ("onnx:folder?threads=2&deterministic=false", "folder", {"threads": 2, "deterministic": False}),
         ("openai:gpt-4o-mini", "gpt-4o-mini", {"base_url": None}),
         ("openai:m@http://h:1/v1", "m", {"base_url": "http://h:1/v1"}),
+        ("openai:m@http://me:secret@h/v1", "m", {"base_url": "http://me:secret@h/v1"}),
         ("openai:@cf/meta/m@https://h/v1", "@cf/meta/m", {"base_url": "https://h/v1"}),
     ],
 )

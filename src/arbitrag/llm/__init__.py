@@ -9,7 +9,7 @@ from arbitrag.llm.base import LLM
 
 KINDS = {
     "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
-    "hf": "hf:NAME-OR-PATH or hf:NAME?dtype=bfloat16&device=cuda (transformers, in this process)",
+    "hf": "hf:NAME-OR-PATH or hf:NAME?dtype=bfloat16 (transformers, in this process)",
     "onnx": "onnx:FOLDER or onnx:FOLDER?threads=2 (onnxruntime, in this process)",
     "lab": "lab (the embedded model)",
 }
@@ -39,9 +39,7 @@ def open_llm(address: str, **options: Any) -> LLM:
     if kind == "openai":
         from arbitrag.llm.openai import OpenAILLM
 
-        model, at, base_url = rest.rpartition("@")
-        if not model:  # no @, or one that a model's own name begins with
-            model, base_url = at + base_url, ""
+        model, base_url = _server(rest)
         return OpenAILLM(model, base_url=base_url or None, **options)
     name, _, settings = rest.partition("?")
     options = {**_settings(kind, settings), **options}
@@ -52,6 +50,15 @@ def open_llm(address: str, **options: Any) -> LLM:
     from arbitrag.llm.onnx import open_onnx
 
     return open_onnx(name, **options)
+
+
+def _server(text: str) -> tuple[str, str]:
+    """Model and base URL of ``MODEL@URL``. A model's own name may begin with an @, and a URL may hold a user's name."""
+    model, at, rest = text.partition("@http")
+    if at:
+        return model, f"http{rest}"
+    model, at, rest = text.rpartition("@")
+    return (model, rest) if model else (at + rest, "")
 
 
 def _settings(kind: str, text: str) -> dict[str, Any]:
