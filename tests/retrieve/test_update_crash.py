@@ -112,6 +112,34 @@ def test_a_crash_at_each_step_of_a_batch(tmp_path: Path, step: str) -> None:
     assert_settled(docs, idx, tmp_path)
 
 
+@pytest.mark.parametrize("step", ["proposed", "committed", "settled"])
+def test_a_crash_in_the_batch_that_drops_files(tmp_path: Path, step: str) -> None:
+    docs, idx = tmp_path / "docs", tmp_path / "docs.idx"
+    write_documents(docs, 0)
+    update_index(docs, idx)
+    before = contents(idx)
+    write_documents(docs, 1)
+    with run(docs, idx, step) as process:
+        assert process.wait() == -signal.SIGKILL
+    texts = contents(idx)
+    assert_whole(texts)
+    # The first batch drops ten files and changes ten.
+    assert sum(texts.get(source) != passages for source, passages in before.items()) == (step != "proposed") * 20
+    assert_settled(docs, idx, tmp_path)
+
+
+def test_a_crash_in_a_batch_that_only_drops(tmp_path: Path) -> None:
+    docs, idx = tmp_path / "docs", tmp_path / "docs.idx"
+    write_documents(docs, 0)
+    update_index(docs, idx)
+    for path in sorted(docs.iterdir())[:15]:
+        path.unlink()
+    with run(docs, idx, "committed") as process:
+        assert process.wait() == -signal.SIGKILL
+    assert len(contents(idx)) == FILES - 15
+    assert_settled(docs, idx, tmp_path)
+
+
 @pytest.mark.parametrize("step", ["proposed", "committed", "settled", "manifest"])
 def test_a_crash_while_the_index_is_made(tmp_path: Path, step: str) -> None:
     docs, idx = tmp_path / "docs", tmp_path / "docs.idx"

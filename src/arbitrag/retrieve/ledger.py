@@ -1,9 +1,9 @@
 """Which version of which file is in an index: a table beside it, written so that a crash leaves nothing in doubt.
 
-Every version of a file has a number, and each of its passages carries that number. A batch is recorded in three
-steps: the new versions are noted as pending; the passages are committed, which is atomic; the pending versions
-replace the old ones. After a crash, pending versions whose passages are in the index were committed and are kept,
-the others are forgotten.
+Every version of a file has a number, and each of its passages carries that number. A batch is recorded in three steps:
+the new versions and those to be dropped are noted as pending, with the number of the last commit; the passages are
+committed, which is atomic; what is pending takes effect. After a crash it takes effect when the commit's number has
+changed since, and is forgotten when it has not.
 
 Holding the ledger open is also the lock: one process may change an index at a time, and the system releases the lock
 with the process, however it ends. Searching does not read the ledger.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +31,11 @@ CREATE TABLE IF NOT EXISTS files (
     digest BLOB NOT NULL, passages INTEGER NOT NULL, reason TEXT NOT NULL, pending INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS by_source ON files (source);
+CREATE TABLE IF NOT EXISTS batch (last_commit INTEGER NOT NULL);
 CREATE TEMP TABLE seen (source TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime_ns INTEGER) WITHOUT ROWID;
 """
+# What stands in ``pending``; 0 is a version that is in the index.
+_NEW, _DROPPED = 1, 2
 # Tables of their own, so that they can be walked through while the files change.
 _PLAN = """
 CREATE TEMP TABLE todo AS
@@ -99,14 +102,15 @@ class Ledger:
         self._number += 1
         return self._number
 
-    def recover(self, is_indexed: Callable[[int], bool]) -> None:
-        """Settle what a crash left pending. ``is_indexed`` tells whether passages with a number are in the index."""
-        row = self._database.execute("SELECT number FROM files WHERE pending AND passages > 0 LIMIT 1").fetchone()
-        if row is not None and is_indexed(row[0]):
-            self.settle(())
-        else:
-            with self._database:
-                self._database.execute("DELETE FROM files WHERE pending")
+    def recover(self, commit: int) -> None:
+        """Settle or forget what a crash left pending. ``commit`` is the number of the last commit now."""
+        noted = self._database.execute("SELECT last_commit FROM batch").fetchone()
+        if noted is not None and noted[0] != commit:
+            self.settle()
+            return
+        with self._database as database:
+            database.execute("DELETE FROM files WHERE pending = ?", (_NEW,))
+            database.execute("UPDATE files SET pending = 0 WHERE pending = ?", (_DROPPED,))
 
     def plan(self, found: Iterable[Found]) -> Plan:
         """Compare the files that exist now with the recorded ones."""
@@ -134,20 +138,26 @@ class Ledger:
         """Source and reason of the recorded files without passages."""
         return iter(self._database.execute("SELECT source, reason FROM files WHERE passages = 0 ORDER BY source"))
 
-    def propose(self, versions: Iterable[Version]) -> None:
-        """Note versions as pending, before their passages are committed."""
-        rows = ((v.number, v.source, v.size, v.mtime_ns, v.digest, v.passages, v.reason) for v in versions)
-        with self._database:
-            self._database.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, 1)", rows)
-
-    def settle(self, dropped: Iterable[int]) -> None:
-        """Let the pending versions replace the old ones, and forget the numbers in ``dropped``."""
+    def propose(self, versions: Iterable[Version], dropped: Iterable[int], last_commit: int) -> None:
+        """Note versions, and numbers to be dropped, as pending before their passages are committed or removed."""
+        rows = ((v.number, v.source, v.size, v.mtime_ns, v.digest, v.passages, v.reason, _NEW) for v in versions)
         with self._database as database:
-            database.executemany("DELETE FROM files WHERE number = ?", ((number,) for number in dropped))
+            database.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            database.executemany(
+                "UPDATE files SET pending = ? WHERE number = ?", ((_DROPPED, number) for number in dropped)
+            )
+            database.execute("DELETE FROM batch")
+            database.execute("INSERT INTO batch VALUES (?)", (last_commit,))
+
+    def settle(self) -> None:
+        """Let the new versions replace the old ones, and forget those that are dropped."""
+        with self._database as database:
+            database.execute("DELETE FROM files WHERE pending = ?", (_DROPPED,))
             database.execute(
                 "DELETE FROM files WHERE NOT pending AND source IN (SELECT source FROM files WHERE pending)"
             )
             database.execute("UPDATE files SET pending = 0 WHERE pending")
+            database.execute("DELETE FROM batch")
 
     def touch(self, same: Iterable[tuple[int, int]]) -> None:
         """Note new times (number, mtime_ns) of files whose bytes are the same."""

@@ -204,7 +204,7 @@ class _Update:
             self._index = new_index(folder / WORDS, manifest.language, keyed=embedder is not None)
             self._writer: tantivy.IndexWriter | None = None
             searcher = self._index.searcher()
-        ledger.recover(lambda number: searcher.doc_freq("file", number) > 0)
+        ledger.recover(commit_number(folder / WORDS))
         _, passages = ledger.totals()
         if passages != searcher.num_docs:
             raise corrupt(folder, f"its file table knows {passages:,} passages, but it holds {searcher.num_docs:,}")
@@ -336,11 +336,11 @@ class _Update:
     def _commit(self) -> None:
         if self._embedder is not None:
             self._embedder.commit()
-        self._ledger.propose(self._batch)
+        self._ledger.propose(self._batch, self._dropped, commit_number(self._folder / WORDS))
         if self._writer is not None:
             with engine_errors(self._folder, writing=True):
                 self._writer.commit()
-        self._ledger.settle(self._dropped)
+        self._ledger.settle()
         self._ledger.touch(self._same)
         self._batch, self._dropped, self._same = [], [], []
         self._counts["waiting"] = 0
