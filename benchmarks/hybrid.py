@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +93,8 @@ def index(docs: str, target: str, batch: str) -> dict[str, object]:
 
     settle = Ledger.settle
 
-    def acknowledge(self: Ledger, dropped: Iterable[int]) -> None:
-        settle(self, dropped)
+    def acknowledge(self: Ledger) -> None:
+        settle(self)
         print(f"safe {self.totals()[1]}", file=sys.stderr, flush=True)
 
     Ledger.settle = acknowledge  # type: ignore[method-assign]
