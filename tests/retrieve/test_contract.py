@@ -18,7 +18,9 @@ from retriever_parts import PASSAGES, TinyEncoder, overlap, running_postgres
 
 from arbitrag.errors import UsageError
 from arbitrag.retrieve.base import Retriever
+from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.retrieve.hybrid import HybridRetriever
 from arbitrag.types import Passage
 
 Open = Callable[[Sequence[Passage]], AbstractAsyncContextManager[Retriever]]
@@ -32,8 +34,7 @@ async def fixed(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
 
 @asynccontextmanager
 async def bm25(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
-    module = pytest.importorskip("arbitrag.retrieve.bm25")
-    yield module.Bm25Index.in_memory(passages)
+    yield Bm25Index.in_memory(passages)
 
 
 def postgres(mode: Any) -> Open:
@@ -94,9 +95,8 @@ def elastic(mode: Any) -> Open:
 
 @asynccontextmanager
 async def hybrid(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
-    module = pytest.importorskip("arbitrag.retrieve.hybrid")
     async with bm25(passages) as first, qdrant(passages) as second:
-        yield module.HybridRetriever(first, second)
+        yield HybridRetriever(first, second)
 
 
 @asynccontextmanager

@@ -65,14 +65,12 @@ async def test_an_encoder_in_the_address_is_opened_and_closed_with_the_retriever
 
 @pytest.mark.parametrize("address", ["docs.idx", "./elastic", "C:\\docs.idx", Path("elastic:thing")])
 def test_what_is_no_address_is_a_path(address: str | Path) -> None:
-    pytest.importorskip("arbitrag.retrieve.bm25")
     with pytest.raises(ArbitragError) as raised:
         open_index(address)
     assert not isinstance(raised.value, UsageError)
 
 
 def test_a_path_that_exists_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("arbitrag.retrieve.bm25")
     monkeypatch.chdir(tmp_path)
     Path("elastic:thing").mkdir()
     with pytest.raises(ArbitragError) as raised:
