@@ -22,7 +22,7 @@ class Item:
     """One question of a set.
 
     ``answers`` are equally right; there are none exactly when refusing is right (``scenario`` REFUSE) and no option
-    says so. ``passages`` are the set's own, None where it brings none. ``scenario`` is the strategy that is right, where
+    says so. ``passages`` are the set's own, None where it brings none. ``scenario`` is the right strategy, where
     the set knows it. ``planted`` are the answers that an attack wants, ``poisoned`` the ids of the passages that it
     planted. ``group`` is a category of the set's own, such as a frequency or a hop count.
     """
