@@ -1,0 +1,142 @@
+"""Question sets of one's own, as JSON lines: one object per line, UTF-8. The format is this project's.
+
+==============  =====================================================================================================
+field           what it is
+==============  =====================================================================================================
+question        the text; the only field that must be there beside ``answers``
+answers         the right answers, all equally right; a list, or a string for one. None where refusing is right
+id              a name, different for every question; the number of the line without one
+options         the choices of a multiple-choice question; one of them must be an answer
+passages        what is given with the question: texts, or objects with text, id, title, source and date
+scenario        what it is right to trust: BOTH, MEMORY, EVIDENCE or REFUSE, or FA, FI, FE or RA
+wrong_answer    what an attack wants to be answered; a string or a list. ``planted`` is another name of it
+poisoned        the passages that an attack planted, each by its id or its text
+group           a category of one's own, such as "two hops"; reports can be split by it
+==============  =====================================================================================================
+
+A made-up example, in the file on one line::
+
+    {"id": "q7", "question": "Which town is home to the Ardenfall Museum?", "answers": ["Ardenfall", "New Ardenfall"],
+     "passages": [{"id": "a", "text": "The museum opened in Ardenfall in 1931."},
+                  {"id": "b", "text": "The Ardenfall Museum stands in Brackwater."}],
+     "scenario": "FE", "wrong_answer": "Brackwater", "poisoned": ["b"], "group": "museums"}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arbitrag.data.fields import Fields, listed
+from arbitrag.data.passages import named
+from arbitrag.evaluate.questions import Item
+from arbitrag.text import declines, one_line
+from arbitrag.types import Passage, Question, Strategy
+
+KEYS = (
+    "question",
+    "answers",
+    "id",
+    "options",
+    "passages",
+    "scenario",
+    "wrong_answer",
+    "planted",
+    "poisoned",
+    "group",
+)
+_CODES = {"FA": Strategy.BOTH, "FI": Strategy.MEMORY, "FE": Strategy.EVIDENCE, "RA": Strategy.REFUSE}
+SCENARIOS: Mapping[str, Strategy] = {**{each.name: each for each in Strategy}, **_CODES}
+
+
+@dataclass(frozen=True)
+class _PassageRow:
+    text: str
+    id: str = ""
+    title: str = ""
+    source: str = ""
+    date: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def item(row: Fields) -> Item:
+    """The question of a row; what is wrong with it is noted in ``row``."""
+    row.only(KEYS)
+    question, answers, options = row.text("question", needed=True), row.texts("answers"), row.texts("options")
+    planted, scenario = _planted(row), _scenario(row)
+    passages = _passages(row)
+    row.check_gold(answers, options, planted)
+    _check_refusal(row, answers, options, scenario)
+    given = named(passages or ())
+    return Item(
+        Question(question, options, row.text("id") or str(row.line)),
+        answers,
+        None if passages is None else given,
+        scenario,
+        planted,
+        _poisoned(row, passages or (), given),
+        row.text("group"),
+    )
+
+
+def _planted(row: Fields) -> tuple[str, ...]:
+    if row.has("planted") and row.has("wrong_answer"):
+        row.fault("'planted' and 'wrong_answer' are two names of one field; give one")
+    return row.texts("planted") or row.texts("wrong_answer")
+
+
+def _scenario(row: Fields) -> Strategy | None:
+    name = row.text("scenario")
+    if name and name.upper() not in SCENARIOS:
+        row.fault(f"'scenario' is '{one_line(name)}'; expected one of {', '.join(SCENARIOS)}")
+    return SCENARIOS.get(name.upper())
+
+
+def _check_refusal(row: Fields, answers: Sequence[str], options: Sequence[str], scenario: Strategy | None) -> None:
+    """Exactly where refusing is right, and no option says so, there is no answer."""
+    if scenario is not Strategy.REFUSE:
+        if not row.has("answers"):
+            row.fault('\'answers\' is missing; a question that it is right to refuse has "scenario": "REFUSE"')
+        elif not answers and not row.bad:
+            row.fault('\'answers\' is empty; a question that it is right to refuse has "scenario": "REFUSE"')
+        return
+    saying_so = [option for option in options if declines(option)]
+    if saying_so and not any(declines(answer) for answer in answers):
+        row.fault(f"it is right to refuse, and the option '{one_line(saying_so[0])}' says so; give it as the answer")
+    elif answers and not saying_so:
+        row.fault(f"it is right to refuse, but there is the answer '{one_line(answers[0])}'; leave 'answers' empty")
+
+
+def _passages(row: Fields) -> tuple[Passage, ...] | None:
+    """The passages with the ids of the file; None where the row has no such field."""
+    if not row.has("passages"):
+        return None
+    found = []
+    ids: set[str] = set()
+    for position, each in enumerate(row.take("passages", tuple[_PassageRow, ...], (), _objects)):
+        where = f"passages[{position}]"
+        if not each.text.strip():
+            row.fault(f"'{where}' has no text")
+        if each.id and each.id in ids:
+            row.fault(f"'{where}' has the id '{one_line(each.id)}' of a passage before it")
+        ids.add(each.id)
+        row.warn_of_strange(where, each.text)
+        found.append(Passage(each.text, each.id, each.title, each.source, date=each.date, metadata=each.metadata))
+    return tuple(found)
+
+
+def _objects(plain: Any) -> Any:
+    return [{"text": each} if isinstance(each, str) else each for each in plain] if isinstance(plain, list) else plain
+
+
+def _poisoned(row: Fields, passages: Sequence[Passage], given: Sequence[Passage]) -> frozenset[str]:
+    """The ids, as methods see them, of the passages that ``poisoned`` names by id or text."""
+    wanted = row.take("poisoned", tuple[str, ...], (), listed)
+    found = set()
+    for each in wanted:
+        meant = {new.id for old, new in zip(passages, given, strict=True) if each and each in (old.id, old.text)}
+        if not meant:
+            row.fault(f"'poisoned' names '{one_line(each)}', which is neither the id nor the text of a passage")
+        found |= meant
+    return frozenset(found)
