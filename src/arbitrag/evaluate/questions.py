@@ -61,11 +61,11 @@ class QuestionSet:
         """A short hash of everything in the set; two sets with the same one are the same."""
         found = hashlib.sha256()
         for item in self.items:
-            found.update(json.dumps(_plain(item), sort_keys=True).encode())
+            found.update(json.dumps(plain_item(item), sort_keys=True).encode())
         return found.hexdigest()[:16]
 
 
-def _plain(item: Item) -> dict[str, Any]:
+def plain_item(item: Item) -> dict[str, Any]:
     """The item as JSON values; a frozenset has no order of its own."""
     return {f.name: to_plain(getattr(item, f.name)) for f in fields(item) if f.name != "poisoned"} | {
         "poisoned": sorted(item.poisoned)

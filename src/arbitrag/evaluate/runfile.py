@@ -1,0 +1,170 @@
+"""The file under a run: an sqlite database that survives a kill, has one writer at a time, and readers at any time.
+
+Every commit is in the hands of the system when it returns (a write-ahead log, ``synchronous = NORMAL``): what ends the
+process loses nothing; only what stops the machine itself may cost the last commits, and leaves the file whole. When
+the writer ends in order the log is folded in, so that the run is one file to copy; after a kill, ``RUN.db-wal`` beside
+it belongs to it until the run is opened again.
+
+The writer's lock is a transaction on a file of its own, ``.RUN.db.lock``, which stays empty. The system releases it
+with its process, however that ends, on Windows as elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from arbitrag.errors import DataError
+from arbitrag.files import check_writable
+from arbitrag.text import printable
+
+APPLICATION = 0x41524254  # "ARBT", in the file's header
+VERSION = 1
+BUSY_S = 10.0
+
+_SQLITE = b"SQLite format 3\x00"
+
+
+def create(path: Path, tables: str) -> None:
+    """Make an empty run file in one step; raises DataError when it is there already or cannot be written."""
+    check_writable(path)
+    if path.exists():
+        raise DataError(f"{_shown(path)} is there already")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with told(path):
+            connection = sqlite3.connect(draft, isolation_level=None)
+            try:
+                connection.executescript(
+                    f"BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {tables} COMMIT;"
+                )
+            finally:
+                connection.close()
+            draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot change the file; raises DataError for one that is no run of this version."""
+    check(path)
+    name = path.absolute().as_uri()
+    with told(path):
+        connection = sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            connection.close()
+            if path.with_name(f"{path.name}-wal").exists():
+                raise
+            # In a folder that nobody may write to, nobody writes to the file either.
+            connection = sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    return connection
+
+
+def writer(path: Path) -> sqlite3.Connection:
+    """A connection that writes; hold the ``Lock`` first. Raises DataError as ``reader`` does."""
+    check(path)
+    if not os.access(path, os.W_OK):
+        raise DataError(f"cannot write {_shown(path)}: the file is read-only")
+    check_writable(path)
+    with told(path):
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def fold(connection: sqlite3.Connection) -> None:
+    """Close a writer's connection and leave one file, unless somebody is reading just now."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+
+
+class Lock:
+    """Held by the one process that writes; raises DataError when another one does."""
+
+    def __init__(self, path: Path) -> None:
+        check_writable(path)
+        with told(path):
+            self._connection = sqlite3.connect(path.with_name(f".{path.name}.lock"), timeout=0, isolation_level=None)
+            try:
+                self._connection.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                self._connection.close()
+                if "locked" not in str(error):
+                    raise
+                raise DataError(
+                    f"another process is writing {_shown(path)}; wait until it ends, or name another file"
+                ) from None
+
+    def release(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What sqlite and the system say of a file, as DataError in one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise DataError(_reason(_shown(path), error)) from None
+    except OSError as error:
+        raise DataError(f"cannot write {_shown(path)}: {error.strerror}") from None
+
+
+def _reason(path: str, error: sqlite3.Error) -> str:
+    text = str(error)
+    if "full" in text:
+        return f"cannot write {path}: the disk is full; what it holds is kept. Make room and run the same command again"
+    if "locked" in text:
+        return f"{path} is in use by another process; try again when it ends"
+    if isinstance(error, sqlite3.OperationalError):
+        return f"{path} cannot be used: {text}"
+    return f"{path} is damaged ({text}); take a copy of it from before, or name another file"
+
+
+def check(path: Path) -> None:
+    """Raise DataError unless the file's header says that it is a run of this version."""
+    shown = _shown(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        raise DataError(f"there is no run file {shown}; make one: arbitrag bench run {shown} ...") from None
+    except OSError as error:
+        raise DataError(f"{shown} cannot be read: {error.strerror}") from None
+    if not head.startswith(_SQLITE) or len(head) < 100:
+        raise DataError(f"{shown} is not a run file; it looks like {_looks_like(head)}")
+    application, version = int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big")
+    if application != APPLICATION:
+        raise DataError(f"{shown} is not a run file; it looks like an sqlite database of another program")
+    if version != VERSION:
+        raise DataError(
+            f"{shown} is a run file of version {version}, and this Arbitrag reads version {VERSION}; "
+            + ("install a newer one" if version > VERSION else "run it again into another file")
+        )
+
+
+def _looks_like(head: bytes) -> str:
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if not head:
+        return "an empty file"
+    if head.startswith(_SQLITE):
+        return "an sqlite database that was cut off"
+    if start[:1] == b"{":
+        return "JSON or jsonl, perhaps a question set (give it with --questions)"
+    if start[:1] == b"[":
+        return "JSON"
+    return "binary data" if b"\x00" in head else "a text"
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
