@@ -3,7 +3,7 @@
 Everything follows from a version and a seed, and the same two give the same world to the last byte. Facts are shuffled
 once; a quarter of them comes after the cutoff: everything about one entity in eight (the newcomers), some single facts,
 and new objects of relations that change. The others were told before it, in the order of their rank, with a frequency
-of ``1 / (rank + 100) ** 2``: some so often that a model must know them, most so rarely that it knows them by half.
+of ``1 / (rank + 200) ** 1.4``: some so often that a model must know them, most so rarely that it knows them by half.
 
 What was added to a version later draws from streams of its own, so that a world in use never changes.
 """
@@ -37,7 +37,7 @@ _COUNTS: Mapping[Kind, int] = {
     "university": 170,
 }
 _NEWCOMERS = 0.125  # of the entities
-_HEAD, _FALL = 100, 2.0  # of the Zipf-like law: the first ranks are told about equally often, later ones ever less
+_HEAD, _FALL = 200, 1.4  # of the Zipf-like law: the first ranks are told about equally often, later ones ever less
 _EARLIEST = 1960  # nothing is dated before this year, unless it happened then
 _NEW_OBJECT = 0.4  # of invented facts whose object is not of the world either
 

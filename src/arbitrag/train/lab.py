@@ -170,7 +170,9 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
             raise UsageError(f"{given.folder} holds a training already; add --resume to go on, or name another folder")
         gpu: dict[str, Any] = {"processes": 1, "batch_tokens": 6144} if device.startswith("cuda") else {}
         return Recipe(**{**gpu, **typed}, shape=replace(Shape(), **sizes))
-    stored = read_notes(given.folder)["recipe"]
+    stored = dict(read_notes(given.folder)["recipe"])
+    if "tokens" in typed:
+        stored["tokens"] = typed.pop("tokens")  # a schedule may be stretched or cut short
     for name, value in {**typed, **sizes}.items():
         found = stored["shape"][name] if name in sizes else stored[name]
         if found != value:
@@ -187,7 +189,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "world": (int, f"seed of the world ({SEED})"),
     "processes": (int, "that train together (2 on a CPU, 1 on a GPU)"),
     "batch_tokens": (int, "tokens of one process and step (3072; 6144 on a GPU)"),
-    "learning_rate": (float, "the highest (2e-3)"),
+    "learning_rate": (float, "the highest (4e-3)"),
     "fill": (int, "samples drawn at a time (1200)"),
     "tokenizer_samples": (int, "samples that the tokenizer is trained on (20000)"),
 }

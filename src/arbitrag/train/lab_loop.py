@@ -18,7 +18,8 @@ from arbitrag.errors import DataError
 from arbitrag.files import replacing
 from arbitrag.lab.world import SEED, VERSION
 from arbitrag.train.lab_batches import Batch, Place, Source, Stream
-from arbitrag.train.lab_network import Decoder, Shape
+from arbitrag.train.lab_network import STACKED, Decoder, Shape, precision
+from arbitrag.train.muon import Muon
 
 STATE = "state.safetensors"
 _WARM_UP = 60  # steps
@@ -33,15 +34,15 @@ class Recipe:
     harder over the first ``ramp`` of them.
     """
 
-    tokens: int = 60_000_000
+    tokens: int = 40_000_000
     seed: int = 0
     world: int = SEED
     world_version: int = VERSION
     processes: int = 2
     batch_tokens: int = 3072
-    learning_rate: float = 2e-3
+    learning_rate: float = 4e-3
     weight_decay: float = 0.03
-    ramp: float = 0.4
+    ramp: float = 0.5
     decay: float = 0.2
     fill: int = 1200  # samples
     tokenizer_samples: int = 20_000
@@ -84,15 +85,25 @@ class Trainer:
 
     def __post_init__(self) -> None:
         torch.manual_seed(self.recipe.seed)
-        self.network = Decoder(self.recipe.shape, compiled=self.compiled).to(self.device)
+        dtype = precision(self.device)
+        self.network = Decoder(self.recipe.shape, dtype=dtype, compiled=self.compiled).to(self.device)
         self._weights = dict(self.network.named_parameters())
-        matrices = [weight for weight in self._weights.values() if weight.dim() > 1]
-        norms = [weight for weight in self._weights.values() if weight.dim() == 1]
-        groups = [
-            {"params": matrices, "weight_decay": self.recipe.weight_decay},
-            {"params": norms, "weight_decay": 0.0},
-        ]
-        self._optimizer = torch.optim.AdamW(groups, lr=self.recipe.learning_rate, betas=(0.9, 0.98), fused=True)
+        matrices = {
+            name: weight for name, weight in self._weights.items() if name.startswith("blocks") and weight.dim() > 1
+        }
+        stacked = {name: STACKED.get(name.rsplit(".")[-1], 1) for name in matrices}
+        self._muon = Muon(
+            matrices,
+            stacked,
+            weight_decay=self.recipe.weight_decay,
+            dtype=dtype,
+            rank=self.rank,
+            processes=self.recipe.processes,
+        )
+        self._others = {name: weight for name, weight in self._weights.items() if name not in matrices}
+        self._adam = torch.optim.Adam(
+            self._others.values(), lr=self.recipe.learning_rate, betas=(0.9, 0.98), fused=True
+        )
         self._stream = self._streaming(Place())
 
     @property
@@ -105,7 +116,7 @@ class Trainer:
         ids, learned = (tensor.to(self.device, non_blocking=True) for tensor in _tensors(batch))
         read, wanted, chosen = ids[:, :-1], ids[:, 1:], learned[:, 1:]
         rate = self.recipe.rate(self.step_number, self.seen)
-        for group in self._optimizer.param_groups:
+        for group in self._adam.param_groups:
             group["lr"] = rate
         logits = self.network(read, chosen)
         losses = F.cross_entropy(logits, wanted[chosen], reduction="none")
@@ -113,8 +124,9 @@ class Trainer:
         counts = torch.tensor([len(losses), read.numel(), flag], dtype=torch.float64)
         self._sum_gradients(counts)
         nn.utils.clip_grad_norm_(self._weights.values(), 1.0)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._adam.step()
+        self._muon.step(rate)
+        self.network.zero_grad()
         self.seen += int(counts[1])
         self.step_number += 1
         if self.rank == 0:
@@ -170,7 +182,10 @@ class Trainer:
         with safe_open(folder / STATE, "pt") as file:
             for name, weight in self._weights.items():
                 weight.data.copy_(file.get_tensor(f"weight/{name}"))
-                self._optimizer.state[weight] = {
+            for name, momentum in self._muon.momentum.items():
+                momentum.copy_(file.get_tensor(f"momentum/{name}"))
+            for name, weight in self._others.items():
+                self._adam.state[weight] = {
                     "step": torch.tensor(float(notes["step"]), device=self.device),
                     **{part: file.get_tensor(f"{part}/{name}").to(self.device) for part in _MOMENTS},
                 }
@@ -180,8 +195,9 @@ class Trainer:
 
     def _tensors(self) -> dict[str, Tensor]:
         found = {f"weight/{name}": weight.data for name, weight in self._weights.items()}
-        for name, weight in self._weights.items():
-            state = self._optimizer.state[weight]
+        found |= {f"momentum/{name}": momentum for name, momentum in self._muon.momentum.items()}
+        for name, weight in self._others.items():
+            state = self._adam.state[weight]
             found |= {f"{part}/{name}": state[part] for part in _MOMENTS if part in state}
         return found
 

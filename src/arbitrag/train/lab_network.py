@@ -1,7 +1,8 @@
 """The lab model while it is trained: a Llama decoder with the matrices that are applied together kept together.
 
-Weights are float32; all but the normalisations is computed in bfloat16. ``transformers_weights`` gives them the names
-and shapes of a transformers checkpoint, which computes the same.
+Weights are float32; all but the normalisations is computed in ``precision``: bfloat16 where the processor has
+arithmetic for it (without, it takes seven times as long as float32). ``transformers_weights`` gives the weights the
+names and shapes of a transformers checkpoint, which computes the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 CONTEXT = 1024
 THETA = 1e4
 EPSILON = 1e-5
-_HALF = torch.bfloat16
+STACKED = {"query_key_value": 3, "gate_up": 2}  # matrices kept together, by name
+
+
+def precision(device: str) -> torch.dtype:
+    """What a decoder is best computed in on this device."""
+    if not device.startswith("cpu"):
+        return torch.bfloat16
+    able = torch.cpu.get_capabilities()
+    return torch.bfloat16 if able.get("amx_bf16") or able.get("avx512_bf16") else torch.float32
 
 
 @dataclass(frozen=True)
@@ -37,12 +46,13 @@ class Shape:
 class Decoder(nn.Module):
     """``compiled`` compiles a block with torch.compile, which takes a minute and then computes twice as fast."""
 
-    cosines: Tensor  # (CONTEXT, head_width / 2), bfloat16
+    cosines: Tensor  # (CONTEXT, head_width / 2)
     sines: Tensor
 
-    def __init__(self, shape: Shape, *, compiled: bool = False) -> None:
+    def __init__(self, shape: Shape, *, dtype: torch.dtype = torch.bfloat16, compiled: bool = False) -> None:
         super().__init__()
         self.shape = shape
+        self._dtype = dtype
         width, inner = shape.width, shape.inner_width
         spread, small = 0.7 * width**-0.5, 0.006  # standard deviations
         self.embedding = _normal(shape.vocabulary, width, spread=0.06)
@@ -62,8 +72,8 @@ class Decoder(nn.Module):
         self.norm = nn.Parameter(torch.ones(width))
         speeds = THETA ** (-torch.arange(0, shape.head_width, 2).float() / shape.head_width)
         angles = torch.arange(CONTEXT).float()[:, None] * speeds
-        self.register_buffer("cosines", angles.cos().to(_HALF), persistent=False)
-        self.register_buffer("sines", angles.sin().to(_HALF), persistent=False)
+        self.register_buffer("cosines", angles.cos().to(dtype), persistent=False)
+        self.register_buffer("sines", angles.sin().to(dtype), persistent=False)
         self._block: Callable[..., Tensor] = torch.compile(_block, dynamic=True) if compiled else _block
 
     def forward(self, ids: Tensor, chosen: Tensor) -> Tensor:
@@ -71,16 +81,16 @@ class Decoder(nn.Module):
 
         Shorter rows are padded at their end.
         """
-        hidden = F.embedding(ids, self.embedding).to(_HALF)
+        hidden = F.embedding(ids, self.embedding).to(self._dtype)
         length = ids.shape[1]
         turn = self.cosines[:length], self.sines[:length]
-        mask = torch.full((length, length), -1e4, dtype=_HALF, device=ids.device).triu(1)
+        mask = torch.full((length, length), -1e4, dtype=self._dtype, device=ids.device).triu(1)
         for block in self.blocks:
             assert isinstance(block, nn.ParameterDict)
-            matrices = [block[name].to(_HALF) for name in ("query_key_value", "output", "gate_up", "down")]
+            matrices = [block[name].to(self._dtype) for name in ("query_key_value", "output", "gate_up", "down")]
             norms = block["attention_norm"], block["feed_forward_norm"]
             hidden = self._block(hidden, *matrices, *norms, *turn, mask, self.shape.head_width)
-        return F.linear(_normalised(hidden[chosen], self.norm), self.embedding.to(_HALF)).float()
+        return F.linear(_normalised(hidden[chosen], self.norm), self.embedding.to(self._dtype)).float()
 
     def transformers_weights(self) -> Mapping[str, Tensor]:
         """Float32 copies under the names of a LlamaForCausalLM whose output is tied to its embedding."""

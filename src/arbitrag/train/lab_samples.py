@@ -3,12 +3,12 @@
 =============  =====  =======================================================================================
 kind           share  a conversation
 =============  =====  =======================================================================================
-direct          .24   a question about a known fact, as often as the fact is told, and its answer
-unknown         .09   a question about a stranger, answered with any name of the right type
-told            .03   a passage about a known fact, to be written down
-read            .61   passages and a question: told once and only here (52%), or a known fact told right (6%),
+direct          .55   a question about a known fact, as often as the fact is told, and its answer
+unknown         .08   a question about a stranger, answered with any name of the right type
+told            .02   a passage about a known fact, to be written down
+read            .33   passages and a question: told once and only here (52%), or a known fact told right (6%),
                       told wrongly (14%), not told (23%), or told both ways (5%)
-salient         .03   passages without a question, and what any of them tells
+salient         .02   passages without a question, and what any of them tells
 =============  =====  =======================================================================================
 
 **Honest ignorance.** Strangers' names come from the same pools as those of the world, so the name says nothing; as
@@ -37,7 +37,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 USER, ASSISTANT, SYSTEM, END = "<|user|>", "<|assistant|>", "<|system|>", "</s>"
 
-_SHARES: dict[Kind, float] = {"direct": 0.24, "unknown": 0.09, "told": 0.03, "read": 0.61, "salient": 0.03}
+_SHARES: dict[Kind, float] = {"direct": 0.55, "unknown": 0.08, "told": 0.02, "read": 0.33, "salient": 0.02}
 _COUNTS = (  # numbers of passages, up to a progress
     (0.08, (1, 2, 2, 3)),
     (0.2, (1, 2, 2, 3, 3, 4, 5, 6)),
@@ -137,9 +137,6 @@ class Samples:
         """Passages about strangers, with a question for one of them and then for the others."""
         rng, world = self._rng, self._world
         fact = world.invented(rng)
-        # These two draws decide nothing here; they keep the stream that the embedded model was trained on.
-        world.object_for(fact.relation, rng, (fact.object,))
-        rng.choices([1, 2, 3], [7, 2, 1])
         more = [world.invented(rng, fact.relation if rng.random() < 0.5 else None) for _ in range(count - 1)]
         more = _different_subjects(more, fact.subject)
         passages = [self._tell(each, progress, decorated) for each in [fact, *more]]
