@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -108,6 +108,7 @@ class Store:
     def __init__(self, path: Path, *, lock: runfile.Lock | None) -> None:
         self.path = path
         self._lock = lock
+        self._session = 0  # that writes now; ``extend`` begins one
         self._connection = runfile.reader(path) if lock is None else runfile.writer(path)
         self._forget()
 
@@ -249,6 +250,7 @@ class Store:
                 self._do("INSERT OR REPLACE INTO conditions VALUES (?, ?)", name, _text(value))
             about = {"started": datetime.now(UTC).isoformat(timespec="seconds"), **plan.about}
             self._do("INSERT INTO sessions (about) VALUES (?)", _text(about))
+            ((self._session,),) = self._all("SELECT max(number) FROM sessions")
             for system in plan.systems:
                 self._do(
                     "INSERT OR IGNORE INTO systems (label, method, settings, model, identity) VALUES (?, ?, ?, ?, ?)",
@@ -266,18 +268,13 @@ class Store:
         """Commit a row; one that is there for the same system and question is replaced. Raises DataError."""
         key = (self._set_number(row.set), self._system_number(row.system), self._place(row.set, row.question))
         values = (
-            *(row.answer, row.strategy and row.strategy.value, row.why, row.error, _text(row.scores)),
+            *(row.answer, row.strategy and row.strategy.value, row.why, row.error, json.dumps(dict(row.scores))),
             *(_listed(row.alone), _listed(row.paid), row.attempts, row.cut, row.parse_failures),
+            *(self._session, time.time()),
         )
         with self.together():
-            self._do(
-                "INSERT OR REPLACE INTO rows VALUES "
-                "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT max(number) FROM sessions), ?)",
-                *(*key, *values, time.time()),
-            )
-            self._do("DELETE FROM verdicts WHERE set_number = ? AND system_number = ? AND place = ?", *key)
-            if verdict is not None or trace is not None:
-                self._do("INSERT INTO verdicts VALUES (?, ?, ?, ?, ?)", *key, _packed(verdict), _packed(trace))
+            self._do("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *key, *values)
+            self._do("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)", *key, _packed(verdict), _packed(trace))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -437,7 +434,7 @@ def _text(value: Any) -> str:
 
 def _listed(usage: Usage | None) -> str | None:
     """The fields' values in their order, which is what ``_usage`` reads fastest."""
-    return None if usage is None else json.dumps(astuple(usage))
+    return None if usage is None else json.dumps([getattr(usage, each) for each in Usage.__slots__])
 
 
 def _usage(text: str | None) -> Usage | None:
@@ -445,4 +442,4 @@ def _usage(text: str | None) -> Usage | None:
 
 
 def _packed(value: Mapping[str, Any] | None) -> bytes | None:
-    return None if value is None else zlib.compress(_text(value).encode(), _QUICKLY)
+    return None if value is None else zlib.compress(json.dumps(value).encode(), _QUICKLY)
