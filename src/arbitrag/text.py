@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import string
+from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:?)\s*)+", re.IGNORECASE)
 _MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b\s*:?)\s*(?=\S)", re.IGNORECASE)
 _RUN_ON = re.compile(r"\n[ \t]*question\s*:", re.IGNORECASE)
+_THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 _QUOTES = " \t\r\n\"'`"
 _FILLER = " .-_*…–—"
 _DECLINES = frozenset(
@@ -32,6 +34,7 @@ _UNPRINTABLE = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)  # a measurement asks again and again for the same gold answer
 def normalize_answer(text: str) -> str:
     """SQuAD normalisation: lower case, no punctuation, no articles, single spaces (Rajpurkar et al. 2016).
 
@@ -44,6 +47,7 @@ def normalize_answer(text: str) -> str:
     return next((words for words in (" ".join(form.split()) for form in kept) if words), "")
 
 
+@lru_cache(maxsize=1024)
 def vanishes(text: str) -> bool:
     """Whether SQuAD's own rule would leave nothing of ``text``: it is blank, or all articles and signs."""
     return not _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).strip()
@@ -58,15 +62,21 @@ def clean_answer(text: str) -> str:
     """The short answer in a model's reply: one line, without labels, quotes or a final full stop.
 
     It is the first line, or what follows "Answer:" or "the answer is" where the reply leads up to it. A question that
-    the model goes on to ask itself is no part of the reply. A reply of dots and dashes is no answer: it comes out
-    empty.
+    the model goes on to ask itself is no part of the reply, and neither are its thoughts. A reply of dots and dashes
+    is no answer: it comes out empty.
     """
-    reply = _RUN_ON.split(text.strip(), maxsplit=1)[0].rstrip()
+    reply = _RUN_ON.split(without_thoughts(text).strip(), maxsplit=1)[0].rstrip()
     mark = _MARK.search(reply)
     answer = _LABEL.sub("", reply[mark.end() :] if mark else reply).lstrip()
     answer = answer.split("\n", 1)[0].strip(_QUOTES)
     answer = answer.removesuffix(".").strip(_QUOTES)
     return answer if answer.strip(_FILLER) else ""
+
+
+def without_thoughts(reply: str) -> str:
+    """A reply without the ``<think>…</think>`` that some models begin with; one cut off in it leaves nothing."""
+    thoughts = _THOUGHTS.match(reply)
+    return reply[thoughts.end() :] if thoughts else reply
 
 
 def declines(answer: str) -> bool:

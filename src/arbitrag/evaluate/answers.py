@@ -108,16 +108,23 @@ def _best(score: Callable[[str, str], float], prediction: str | None, golds: Seq
     answers = [gold for gold in golds if gold.strip()]
     if prediction is None or not prediction.strip():
         return float(not answers)
-    return float(max((score(prediction, gold) for gold in answers), default=0.0))
+    best = 0.0
+    for answer in answers:
+        best = max(best, float(score(prediction, answer)))
+        if best == 1:
+            break
+    return best
 
 
 def _f1(prediction: str, gold: str) -> float:
     if vanishes(gold):
         return float(agree(prediction, gold))
     predicted, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
-    same = (Counter(predicted) & Counter(wanted)).total()
-    if not same:
+    if predicted == wanted:
+        return 1.0
+    if not set(predicted) & set(wanted):
         return 0.0
+    same = (Counter(predicted) & Counter(wanted)).total()
     precision, recall = same / len(predicted), same / len(wanted)
     return 2 * precision * recall / (precision + recall)
 

@@ -86,13 +86,12 @@ def columns(rows: Sequence[Sequence[Any]], score: str) -> Columns:
         zip(*rows, strict=True) if rows else [()] * 10
     )
     known = {strategy.value: strategy for strategy in Strategy} | {None: None}
-    named = [each.get(score) for each in _together(scores)]
     return Columns(
         np.array(places, int),
         answers,
         [known[strategy] for strategy in strategies],
         errors,
-        np.array(named, float),
+        _named(scores, score),
         _costs(alone),
         _costs(paid),
         np.array(attempts, int),
@@ -101,11 +100,20 @@ def columns(rows: Sequence[Sequence[Any]], score: str) -> Columns:
     )
 
 
+def _named(texts: Sequence[str], name: str) -> np.ndarray:
+    """One score of each row (n,); texts that do not hold its name are not read."""
+    key = json.dumps(name)
+    read: list[dict[str, float]] = _together([text if key in text else "{}" for text in texts])
+    return np.array([each.get(name) for each in read], float)
+
+
 def _costs(texts: Sequence[str | None]) -> np.ndarray:
-    unknown = json.dumps([None] * len(COSTS))
-    return np.array(_together([text or unknown for text in texts]), float).reshape(len(texts), len(COSTS))
+    unknown = ",".join(["null"] * len(COSTS))
+    flat = _together([unknown if text is None else text[1:-1] for text in texts])
+    return np.array(flat, float).reshape(len(texts), len(COSTS))
 
 
 def _together(texts: Sequence[str]) -> list[Any]:
+    """JSON values that are separated by commas, within each text and between them."""
     found: list[Any] = json.loads(f"[{','.join(texts)}]")
     return found

@@ -5,10 +5,10 @@ A refusal is an outcome of its own. It is neither a wrong answer nor missing, an
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+
+import numpy as np
 
 from arbitrag.evaluate.shares import mean, share
 
@@ -18,13 +18,15 @@ class Refusals:
     """Counts of ``questions``, from which the shares follow. A share of no questions is None.
 
     ``right`` and ``wrong`` are answers. ``due`` are the refusals that were right, of questions that have no answer; all
-    other refusals are neither right nor wrong.
+    other refusals are neither right nor wrong. ``failed`` are questions to which nothing came back: they count among
+    the questions, and are neither answers nor refusals.
     """
 
     questions: int
     right: int
     wrong: int
     due: int = 0
+    failed: int = 0
 
     @property
     def answered(self) -> int:
@@ -32,7 +34,7 @@ class Refusals:
 
     @property
     def refused(self) -> int:
-        return self.questions - self.answered
+        return self.questions - self.answered - self.failed
 
     @property
     def coverage(self) -> float | None:
@@ -60,18 +62,21 @@ class Refusals:
         return share(self.right + self.due - self.wrong, self.questions)
 
 
-def refusals(answered: Sequence[bool], right: Sequence[bool]) -> Refusals:
+def refusals(answered: Sequence[bool], right: Sequence[bool], failed: int = 0) -> Refusals:
     """Count outcomes: of each question whether it was answered, and whether the outcome was right.
+
+    ``failed`` questions come on top of these.
 
     Raises:
         ValueError: the two are not of one length.
     """
     outcomes = list(zip(answered, right, strict=True))
     return Refusals(
-        questions=len(outcomes),
+        questions=len(outcomes) + failed,
         right=sum(spoke and good for spoke, good in outcomes),
         wrong=sum(spoke and not good for spoke, good in outcomes),
         due=sum(good and not spoke for spoke, good in outcomes),
+        failed=failed,
     )
 
 
@@ -112,24 +117,25 @@ def risk_coverage(right: Sequence[bool], confidence: Sequence[float | None]) -> 
         ValueError: the two are not of one length, or a confidence is NaN.
     """
     both = list(zip(confidence, right, strict=True))
-    answers = sorted(((sure, good) for sure, good in both if sure is not None), reverse=True)
-    if any(math.isnan(sure) for sure, _ in answers):
+    answers = [(sure, good) for sure, good in both if sure is not None]
+    if not answers:
+        return RiskCoverage(len(both), 0, (), None)
+    sure, good = np.array(answers, float).T
+    if np.isnan(sure).any():
         raise ValueError("a confidence is NaN; expected a number, or None for a refusal")
-    points: list[Point] = []
-    risks: list[float] = []
-    seen = wrong = 0
-    for threshold, group in groupby(answers, key=lambda each: each[0]):
-        tied = [good for _, good in group]
-        wrong_here = tied.count(False)
-        risks += _mean_risks(seen, wrong, len(tied), wrong_here)
-        seen, wrong = seen + len(tied), wrong + wrong_here
-        points.append(Point(threshold, seen / len(both), wrong / seen))
-    return RiskCoverage(len(both), seen, tuple(points), mean(risks))
+    thresholds, group, sizes = np.unique(-sure, return_inverse=True, return_counts=True)  # the surest first
+    wrong_here = np.bincount(group, 1 - good)
+    seen, wrong = np.cumsum(sizes), np.cumsum(wrong_here)
+    rows = zip((-thresholds).tolist(), (seen / len(both)).tolist(), (wrong / seen).tolist(), strict=True)
+    risks = _mean_risks(seen - sizes, wrong - wrong_here, sizes, wrong_here)
+    return RiskCoverage(len(both), len(answers), tuple(Point(*row) for row in rows), mean(risks.tolist()))
 
 
-def _mean_risks(seen: int, wrong: int, size: int, wrong_here: int) -> Iterator[float]:
-    """The risk after each of ``size`` tied answers in the mean over their orders; ``seen`` and ``wrong`` come before.
+def _mean_risks(seen: np.ndarray, wrong: np.ndarray, sizes: np.ndarray, wrong_here: np.ndarray) -> np.ndarray:
+    """The risk after each answer (n,) in the mean over the orders of tied ones, a group of ``sizes`` each.
 
-    Of any j of them, wrong_here / size * j are wrong in the mean.
+    ``seen`` and ``wrong`` come before a group, and of any j in it wrong_here / size * j are wrong in the mean.
     """
-    return ((wrong + taken * wrong_here / size) / (seen + taken) for taken in range(1, size + 1))
+    taken = 1 + np.arange(sizes.sum()) - np.repeat(seen, sizes)
+    risks: np.ndarray = np.repeat(wrong, sizes) + taken * np.repeat(wrong_here / sizes, sizes)
+    return risks / (np.repeat(seen, sizes) + taken)
