@@ -6,10 +6,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from arbitrag.data.passages import Mixed, Mixture
 from arbitrag.data.rows import Problem
 from arbitrag.errors import nearest
 from arbitrag.plain import from_plain
 from arbitrag.text import agree, one_line, printable, vanishes
+from arbitrag.types import Passage
 
 T = TypeVar("T")
 
@@ -78,6 +80,14 @@ class Fields:
             self.refuse_control(f"{name}[{position}]", each)
         return tuple(each for each in found if each.strip())
 
+    def mixed(self, mixture: Mixture, clean: Sequence[Passage], poison: Sequence[Passage], question: str) -> Mixed:
+        """The passages of a mixture; none, and a fault, where there are too few."""
+        try:
+            return mixture.of(clean, poison, question)
+        except ValueError as error:
+            self.fault(str(error))
+            return Mixed((), frozenset())
+
     def refuse_control(self, name: str, text: str) -> None:
         """Fault a control character; warn of one that cannot be seen, such as a mark of direction."""
         strange = _strange(text)
@@ -103,8 +113,10 @@ class Fields:
         if len(options) == 1:
             self.fault("'options' has one option; give two or more, or none")
         for number, option in enumerate(options):
-            if any(agree(option, other) for other in options[:number]):
+            if option in options[:number]:
                 self.fault(f"the option '{one_line(option)}' is there twice")
+            elif any(agree(option, other) for other in options[:number]):
+                self.warn(f"the option '{one_line(option)}' is another one when normalised; either is right if one is")
         if answers and not any(agree(answer, option) for answer in answers for option in options):
             listed = one_line(" | ".join(options), 120)
             self.fault(f"no option is the answer '{one_line(answers[0])}'; the options are: {listed}")

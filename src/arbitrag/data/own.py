@@ -24,12 +24,14 @@ A made-up example, in the file on one line::
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from arbitrag.data.fields import Fields, listed
-from arbitrag.data.passages import named
+from arbitrag.data.options import Options
+from arbitrag.data.passages import Mixed, Mixture, named
+from arbitrag.errors import UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.text import declines, one_line
 from arbitrag.types import Passage, Question, Strategy
@@ -51,6 +53,26 @@ SCENARIOS: Mapping[str, Strategy] = {**{each.name: each for each in Strategy}, *
 
 
 @dataclass(frozen=True)
+class Own(Options):
+    """``k`` gives only the first passages of a row; with ``poisoned`` they are mixed anew, so many of them planted."""
+
+    k: int | None = None
+    poisoned: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 0:
+            raise UsageError(f"k={self.k}; give a number from 0")
+        self.mixture()
+
+    def mixture(self) -> Mixture | None:
+        """How the passages of a row are mixed; None where they stay as they are. Raises UsageError."""
+        if self.poisoned is None:
+            return None
+        return Mixture(self.poisoned, Mixture.k if self.k is None else self.k, self.seed)
+
+
+@dataclass(frozen=True)
 class _PassageRow:
     text: str
     id: str = ""
@@ -60,22 +82,24 @@ class _PassageRow:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def item(row: Fields) -> Item:
+def item(row: Fields, options: Own) -> Item:
     """The question of a row; what is wrong with it is noted in ``row``."""
     row.only(KEYS)
-    question, answers, options = row.text("question", needed=True), row.texts("answers"), row.texts("options")
+    question, answers, choices = row.text("question", needed=True), row.texts("answers"), row.texts("options")
+    name = row.text("id") or str(row.line)
     planted, scenario = _planted(row), _scenario(row)
+    row.check_gold(answers, choices, planted)
+    _check_refusal(row, answers, choices, scenario)
     passages = _passages(row)
-    row.check_gold(answers, options, planted)
-    _check_refusal(row, answers, options, scenario)
-    given = named(passages or ())
+    poisoned = _poisoned(row, passages or ())
+    given = Mixed((), frozenset()) if passages is None else _given(row, options, passages, poisoned, name)
     return Item(
-        Question(question, options, row.text("id") or str(row.line)),
+        Question(question, choices, name),
         answers,
-        None if passages is None else given,
+        None if passages is None else given.passages,
         scenario,
         planted,
-        _poisoned(row, passages or (), given),
+        given.poisoned,
         row.text("group"),
     )
 
@@ -130,13 +154,21 @@ def _objects(plain: Any) -> Any:
     return [{"text": each} if isinstance(each, str) else each for each in plain] if isinstance(plain, list) else plain
 
 
-def _poisoned(row: Fields, passages: Sequence[Passage], given: Sequence[Passage]) -> frozenset[str]:
-    """The ids, as methods see them, of the passages that ``poisoned`` names by id or text."""
-    wanted = row.take("poisoned", tuple[str, ...], (), listed)
-    found = set()
-    for each in wanted:
-        meant = {new.id for old, new in zip(passages, given, strict=True) if each and each in (old.id, old.text)}
+def _poisoned(row: Fields, passages: Sequence[Passage]) -> frozenset[int]:
+    """The places of the passages that ``poisoned`` names by id or text."""
+    found: set[int] = set()
+    for each in row.take("poisoned", tuple[str, ...], (), listed):
+        meant = {place for place, passage in enumerate(passages) if each and each in (passage.id, passage.text)}
         if not meant:
             row.fault(f"'poisoned' names '{one_line(each)}', which is neither the id nor the text of a passage")
         found |= meant
     return frozenset(found)
+
+
+def _given(row: Fields, options: Own, passages: Sequence[Passage], poisoned: Collection[int], name: str) -> Mixed:
+    """The passages as a method gets them: in their order, or mixed."""
+    if (mixture := options.mixture()) is not None:
+        clean = [passage for place, passage in enumerate(passages) if place not in poisoned]
+        return row.mixed(mixture, clean, [passages[place] for place in sorted(poisoned)], name)
+    found = named(passages)[: options.k]
+    return Mixed(found, frozenset(passage.id for place, passage in enumerate(found) if place in poisoned))
