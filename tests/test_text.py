@@ -111,6 +111,25 @@ def test_clean_answer(reply: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("<think>It is in Europe.\n</think>\n\nParis.", "Paris"),
+        ("\n<Thinking>hm</Thinking>Answer: Paris", "Paris"),
+        ("<think>the answer is London, or", ""),  # cut off before it came to an answer
+        ("<think></think>", ""),
+        ("<reasoning>a</think>b</reasoning>Paris", "Paris"),
+        (
+            "Paris <think>or London</think>",
+            "Paris <think>or London</think>",
+        ),  # not at the beginning: text like any other
+        ("<thinker>Paris", "<thinker>Paris"),
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(reply: str, expected: str) -> None:
+    assert clean_answer(reply) == expected
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
         ("I don't know.", True),
