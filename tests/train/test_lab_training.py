@@ -21,8 +21,9 @@ from arbitrag.lab.checkpoint import open_checkpoint  # noqa: E402
 from arbitrag.lab.world import World  # noqa: E402
 from arbitrag.llm.base import Prompt, Sampling  # noqa: E402
 from arbitrag.train import lab  # noqa: E402
+from arbitrag.train.lab_checkpoint import read_checkpoint  # noqa: E402
 from arbitrag.train.lab_loop import STATE, Recipe, Trainer, read_notes  # noqa: E402
-from arbitrag.train.lab_network import Decoder, Shape  # noqa: E402
+from arbitrag.train.lab_network import Decoder, Shape, precision  # noqa: E402
 from arbitrag.train.lab_tokenizer import train_tokenizer  # noqa: E402
 
 TINY = Shape(layers=1, width=32, inner_width=48, head_width=16, vocabulary=512)
@@ -140,6 +141,34 @@ def test_weights_that_cannot_be_stored_are_refused(tokenizer: str, tmp_path: Pat
     assert not (tmp_path / "model").exists()
 
 
+def test_both_precisions_compute_the_same() -> None:
+    torch.manual_seed(0)
+    single = Decoder(TINY, dtype=torch.float32)
+    half = Decoder(TINY, dtype=torch.bfloat16)
+    half.load_transformers(single.transformers_weights())
+    ids = torch.randint(6, 512, (2, 20))
+    everywhere = torch.ones_like(ids, dtype=torch.bool)
+    with torch.no_grad():
+        difference = (single(ids, everywhere).log_softmax(-1) - half(ids, everywhere).log_softmax(-1)).abs().max()
+    assert 0 < difference < 0.05
+
+
+@pytest.mark.parametrize(
+    ("device", "able", "expected"),
+    [
+        ("cpu", {"avx512_bf16": True, "amx_bf16": False}, torch.bfloat16),
+        ("cpu", {"amx_bf16": True}, torch.bfloat16),
+        ("cpu", {"avx2": True}, torch.float32),
+        ("cuda", {}, torch.bfloat16),
+    ],
+)
+def test_half_precision_only_where_there_is_arithmetic_for_it(
+    device: str, able: dict[str, bool], expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: able)
+    assert precision(device) is expected
+
+
 def test_the_compiled_block_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
@@ -176,6 +205,40 @@ def test_the_command_trains_resumes_and_writes_a_checkpoint(tmp_path: Path, caps
         return found.world.seed, written.finish
 
     assert asyncio.run(asked())[0] == 7
+
+
+def test_a_finished_model_is_trained_on(tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = Trainer(RECIPE, tokenizer)
+    trainer.step()
+    lab._write(trainer, tmp_path)
+    start = tmp_path / "model"
+    options = ["--tokens", "400", "--start", str(start), "--device", "cpu", "--processes", "1", "--batch-tokens", "400"]
+    assert lab.main([str(tmp_path / "more"), *options, "--fill", "6", "--no-compile"]) == 0
+    recipe = read_notes(tmp_path / "more")["recipe"]
+    assert (recipe["start"], recipe["ramp"], recipe["shape"]["width"]) == (str(start), 0.0, 32)
+    assert (tmp_path / "more/model/tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+    begun = Decoder(TINY, dtype=torch.float32)
+    begun.load_transformers(read_checkpoint(start, World(7)).weights)
+    assert (begun.embedding - trainer.network.embedding).abs().max() < 1e-3  # stored as fp16
+
+    assert lab.main([str(tmp_path / "other"), *options, "--width", "64"]) == 2
+    assert "leave width out" in capsys.readouterr().err
+    assert lab.main([str(tmp_path / "other"), *options, "--world", "8"]) == 1
+    assert "goes on from a lab checkpoint of its own world" in capsys.readouterr().err
+    (start / "model.safetensors").write_bytes(b"nothing")
+    assert lab.main([str(tmp_path / "other"), *options]) == 1
+    assert "cannot be read as a lab checkpoint" in capsys.readouterr().err
+
+
+def test_the_schedule_may_be_cut_short(tokenizer: str, tmp_path: Path) -> None:
+    trainer = Trainer(RECIPE, tokenizer)
+    for _ in range(3):
+        trainer.step()
+    trainer.save(tmp_path)
+    options = ["--resume", "--device", "cpu", "--no-compile"]
+    assert lab.main([str(tmp_path), *options, "--tokens", str(trainer.seen)]) == 0
+    notes = read_notes(tmp_path)
+    assert (notes["recipe"]["tokens"], notes["seen"]) == (trainer.seen, trainer.seen)
 
 
 def test_an_exported_lab_model_keeps_its_world_and_its_prompts(tokenizer: str, tmp_path: Path) -> None:

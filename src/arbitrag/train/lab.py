@@ -2,6 +2,7 @@
 
     python -m arbitrag.train.lab FOLDER --tokens 60e6 --seed 0
     python -m arbitrag.train.lab FOLDER --resume          after it was killed
+    python -m arbitrag.train.lab NEW --start OLD/model    to train a finished model on, at full difficulty
 
 On a CPU two processes of one thread train together, on a GPU one. Every minute a line is printed and added to
 ``FOLDER/train.log``, every four minutes the state is saved, and at the end ``FOLDER/model`` holds the checkpoint in
@@ -52,13 +53,16 @@ def train(folder: Path, recipe: Recipe, *, device: str = "cpu", compiled: bool =
 
 
 def _tokenizer(folder: Path, recipe: Recipe, resume: bool) -> str:
-    """The tokenizer in JSON: the state's when there is one, a new one otherwise."""
+    """The tokenizer in JSON: that of the state or of the checkpoint to start from, otherwise a new one."""
+    from arbitrag.train.lab_checkpoint import read_checkpoint
     from arbitrag.train.lab_loop import read_notes
     from arbitrag.train.lab_tokenizer import train_tokenizer
 
     if resume:
         return str(read_notes(folder)["tokenizer"])
     world = open_world(recipe.world, recipe.world_version)
+    if recipe.start:
+        return read_checkpoint(Path(recipe.start), world).tokenizer
     tokenizer = train_tokenizer(world, vocabulary=recipe.shape.vocabulary, samples=recipe.tokenizer_samples)
     text: str = tokenizer.to_str()
     return text
@@ -72,6 +76,7 @@ def _work(rank: int, recipe: Recipe, folder: Path, tokenizer: str, device: str, 
     import torch
     from torch import distributed as dist
 
+    from arbitrag.train.lab_checkpoint import read_checkpoint
     from arbitrag.train.lab_loop import Trainer
 
     if recipe.processes > 1:
@@ -84,6 +89,9 @@ def _work(rank: int, recipe: Recipe, folder: Path, tokenizer: str, device: str, 
         trainer = Trainer(recipe, tokenizer, rank, device, compiled, pool, ahead)
         if resume:
             trainer.load(folder)
+        elif recipe.start:
+            world = open_world(recipe.world, recipe.world_version)
+            trainer.network.load_transformers(read_checkpoint(Path(recipe.start), world).weights)
         _run(trainer, folder)
         if rank == 0:
             _write(trainer, folder)
@@ -157,6 +165,7 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
 
     Raises UsageError when there is a state and no ``--resume``, none and ``--resume``, or one of another recipe.
     """
+    from arbitrag.train.lab_checkpoint import read_checkpoint
     from arbitrag.train.lab_loop import STATE, Recipe, read_notes
     from arbitrag.train.lab_network import Shape
 
@@ -169,7 +178,13 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
         if there:
             raise UsageError(f"{given.folder} holds a training already; add --resume to go on, or name another folder")
         gpu: dict[str, Any] = {"processes": 1, "batch_tokens": 6144} if device.startswith("cuda") else {}
-        return Recipe(**{**gpu, **typed}, shape=replace(Shape(), **sizes))
+        if "start" not in typed:
+            return Recipe(**{**gpu, **typed}, shape=replace(Shape(), **sizes))
+        world = open_world(typed.get("world", SEED))
+        shape = read_checkpoint(Path(typed["start"]), world).shape
+        if sizes and replace(shape, **sizes) != shape:
+            raise UsageError(f"{typed['start']} has the sizes {shape}; leave {', '.join(sizes)} out")
+        return Recipe(**{**gpu, "ramp": 0.0, **typed}, shape=shape)
     stored = dict(read_notes(given.folder)["recipe"])
     if "tokens" in typed:
         stored["tokens"] = typed.pop("tokens")  # a schedule may be stretched or cut short
@@ -190,6 +205,8 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "processes": (int, "that train together (2 on a CPU, 1 on a GPU)"),
     "batch_tokens": (int, "tokens of one process and step (3072; 6144 on a GPU)"),
     "learning_rate": (float, "the highest (4e-3)"),
+    "start": (str, "checkpoint of the same world to take the weights and the tokenizer of"),
+    "ramp": (float, "share of the tokens over which the samples grow harder (0.5; 0 with --start)"),
     "fill": (int, "samples drawn at a time (1200)"),
     "tokenizer_samples": (int, "samples that the tokenizer is trained on (20000)"),
 }
@@ -203,7 +220,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", help="cpu, or cuda (where there is one, it is the default)")
     parser.add_argument("--no-compile", action="store_true", help="begin at once, and train at half the speed")
     for name, (kind, text) in {**_OPTIONS, **_SIZES}.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar="N", help=text)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, metavar="FOLDER" if kind is str else "N", help=text
+        )
     return parser.parse_args(arguments)
 
 

@@ -1,17 +1,18 @@
-"""Write a trained lab model as a folder that transformers, ``hf:`` and ``python -m arbitrag.train.export`` read."""
+"""A trained lab model as a folder that transformers, ``hf:`` and ``python -m arbitrag.train.export`` read."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import DataError
 from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import World
-from arbitrag.llm.manifest import Manifest, hash_files
+from arbitrag.llm.manifest import Manifest, hash_files, read_manifest
 from arbitrag.train.lab_network import CONTEXT, EPSILON, THETA, Shape
 from arbitrag.train.lab_samples import END
 from arbitrag.train.lab_tokenizer import BEGIN, CHAT_TEMPLATE, PAD
@@ -64,6 +65,39 @@ def write_checkpoint(
     ).write(draft)
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A checkpoint to go on from: its sizes, its weights under transformers' names, its tokenizer in JSON."""
+
+    shape: Shape
+    weights: Mapping[str, Tensor]
+    tokenizer: str
+
+
+def read_checkpoint(folder: Path, world: World) -> Start:
+    """What ``write_checkpoint`` wrote; raises DataError for anything else, or a model of another world."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    manifest = read_manifest(folder)
+    if manifest is None or manifest.world != {"version": world.version, "seed": world.seed}:
+        found = "no manifest" if manifest is None else f"world {manifest.world}"
+        raise DataError(f"{folder} has {found}; a training goes on from a lab checkpoint of its own world")
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        shape = Shape(
+            layers=config["num_hidden_layers"],
+            width=config["hidden_size"],
+            inner_width=config["intermediate_size"],
+            head_width=config["head_dim"],
+            vocabulary=config["vocab_size"],
+        )
+        weights = load_file(folder / "model.safetensors")
+        return Start(shape, weights, (folder / "tokenizer.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise DataError(f"{folder} cannot be read as a lab checkpoint: {error}") from None
 
 
 _NAMED = {"bos": BEGIN, "eos": END, "pad": PAD}

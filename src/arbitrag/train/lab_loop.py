@@ -31,7 +31,7 @@ class Recipe:
     """Everything that decides a training but the device. ``batch_tokens`` are those of one process and step.
 
     The learning rate warms up, holds, and falls to a fiftieth over the last ``decay`` of the tokens; the samples grow
-    harder over the first ``ramp`` of them.
+    harder over the first ``ramp`` of them. ``start`` names the checkpoint whose weights were taken to begin with.
     """
 
     tokens: int = 40_000_000
@@ -47,9 +47,10 @@ class Recipe:
     fill: int = 1200  # samples
     tokenizer_samples: int = 20_000
     shape: Shape = field(default_factory=Shape)
+    start: str = ""
 
     def progress(self, seen: int) -> float:
-        return min(1.0, seen / (self.ramp * self.tokens))
+        return min(1.0, seen / (self.ramp * self.tokens)) if self.ramp else 1.0
 
     def rate(self, step: int, seen: int) -> float:
         """The learning rate of a step (from 0) after ``seen`` tokens."""

@@ -17,7 +17,16 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 CONTEXT = 1024
 THETA = 1e4
 EPSILON = 1e-5
-STACKED = {"query_key_value": 3, "gate_up": 2}  # matrices kept together, by name
+# What transformers calls the parts of each weight of a block; those of one weight are stacked.
+_PARTS = {
+    "query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "output": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+    "attention_norm": ("input_layernorm",),
+    "feed_forward_norm": ("post_attention_layernorm",),
+}
+STACKED = {name: len(parts) for name, parts in _PARTS.items()}
 
 
 def precision(device: str) -> torch.dtype:
@@ -92,25 +101,25 @@ class Decoder(nn.Module):
             hidden = self._block(hidden, *matrices, *norms, *turn, mask, self.shape.head_width)
         return F.linear(_normalised(hidden[chosen], self.norm), self.embedding.to(self._dtype)).float()
 
+    @torch.no_grad()
+    def load_transformers(self, weights: Mapping[str, Tensor]) -> None:
+        """Take the weights that ``transformers_weights`` gave. Raises KeyError when one is missing."""
+        self.embedding.copy_(weights["model.embed_tokens.weight"])
+        self.norm.copy_(weights["model.norm.weight"])
+        for number, block in enumerate(self.blocks):
+            assert isinstance(block, nn.ParameterDict)
+            for name, parts in _PARTS.items():
+                found = [weights[f"model.layers.{number}.{part}.weight"] for part in parts]
+                block[name].copy_(torch.cat(found))
+
     def transformers_weights(self) -> Mapping[str, Tensor]:
         """Float32 copies under the names of a LlamaForCausalLM whose output is tied to its embedding."""
         found = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self.norm}
         for number, block in enumerate(self.blocks):
             assert isinstance(block, nn.ParameterDict)
-            query, key, value = block["query_key_value"].chunk(3)
-            gate, up = block["gate_up"].chunk(2)
-            parts = {
-                "self_attn.q_proj": query,
-                "self_attn.k_proj": key,
-                "self_attn.v_proj": value,
-                "self_attn.o_proj": block["output"],
-                "mlp.gate_proj": gate,
-                "mlp.up_proj": up,
-                "mlp.down_proj": block["down"],
-                "input_layernorm": block["attention_norm"],
-                "post_attention_layernorm": block["feed_forward_norm"],
-            }
-            found |= {f"model.layers.{number}.{name}.weight": weight for name, weight in parts.items()}
+            for name, parts in _PARTS.items():
+                for part, weight in zip(parts, block[name].chunk(len(parts)), strict=True):
+                    found[f"model.layers.{number}.{part}.weight"] = weight
         return {name: weight.detach().float().cpu().clone() for name, weight in found.items()}
 
 
