@@ -43,7 +43,7 @@ VERSION = 1
 SHARES: Mapping[Category, int] = {"FA": 1, "FI": 3, "FE": 3, "RA": 3}  # in tenths
 
 ANSWERS, BUILD, CARD, ORIGINS, EXAMPLES = "answers", "build.json", "card.md", "origins.jsonl", "examples.md"
-_CHUNK = 256  # drafts asked before it is looked whether a category has enough
+_LEAST, _MOST = 32, 256  # drafts asked before it is looked whether a category has enough
 
 Show = Callable[[int, int, str], None]
 
@@ -108,11 +108,16 @@ async def _validated(
     found: list[Checked] = []
     passed = 0
     waiting = drafts.of(category)
-    while (wanted is None or passed < wanted) and (chunk := list(islice(waiting, _CHUNK))):
+    while (wanted is None or passed < wanted) and (chunk := list(islice(waiting, _next(wanted, passed)))):
         found += await _checked(validator, chunk)
         passed = sum(not each.reason for each in found)
         show(passed, wanted or len(found), f"{category}: {passed:,} of {len(found):,} passed")
     return found
+
+
+def _next(wanted: int | None, passed: int) -> int:
+    """How many drafts to ask next: as many as are still wanted, within bounds."""
+    return _MOST if wanted is None else min(_MOST, max(_LEAST, wanted - passed))
 
 
 async def _checked(validator: Validator, chunk: Sequence[Any]) -> list[Checked]:

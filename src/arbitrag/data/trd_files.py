@@ -6,7 +6,7 @@ import bz2
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -15,7 +15,7 @@ from arbitrag.errors import DataError
 from arbitrag.plain import describe, parse_json
 from arbitrag.text import one_line
 
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open}
+_OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,15 +1,15 @@
 """TAQA as facts that changed: the answer of the newest year after the cutoff is right, that of the last before it was.
 
 Format: ``train.jsonl``, ``dev.jsonl`` or ``test.jsonl``, a question a line. Fields that are read: ``question`` and
-``answer``, an object from years to lists of answers that are equally right; others are passed over. Paragraphs that tell
-the new answer do not come with it: see ``trd_wikipedia``.
+``answer``, an object from years to lists of answers that are equally right; others are passed over. Paragraphs that
+tell the new answer do not come with it: see ``trd_wikipedia``.
 
 Where from: https://github.com/yizhongw/llm-temporal-alignment (Zhao et al. 2024, arXiv 2402.16797); Apache-2.0.
 
 A made-up example, in the file on one line::
 
-    {"question": "Who is the head of the Ardenfall Museum?", "answer": {"2021": ["Jon Abelard"], "2022": ["Jon Abelard"],
-     "2024": ["Mira Tolvanen"]}}
+    {"question": "Who is the head of the Ardenfall Museum?", "answer": {"2021": ["Jon Abelard"],
+     "2022": ["Jon Abelard"], "2024": ["Mira Tolvanen"]}}
 """
 
 from __future__ import annotations
