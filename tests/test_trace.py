@@ -80,13 +80,14 @@ def later(result: Result | Exception) -> Callable[[], Awaitable[Result]]:
 async def test_a_call_is_kept_with_its_cost() -> None:
     recorder = Recorder()
     tokens = Tokens(read=1000, reused=2000, written=10)
-    answer = Generation("Mira", "stop", tokens=tokens, cached=True)
+    answer = Generation("Mira", "stop", tokens=tokens, cached=True, computed=Tokens(3000, 0, 10))
     part = Part("m", Price(read=2.0, written=8.0, reused=0.5))
     assert await recorder.call("generate", "llm", part, {"prompt": "p"}, later(answer)) is answer
     (kept,) = recorder.calls
     assert kept.result == {"text": "Mira", "finish": "stop", "logprobs": None}
     assert (kept.model, kept.role, kept.request, kept.error) == ("m", "llm", {"prompt": "p"}, "")
     assert (kept.read, kept.reused, kept.written, kept.cached) == (1000, 2000, 10, True)
+    assert kept.computed == Tokens(3000, 0, 10)
     assert kept.money == pytest.approx((1000 * 2 + 2000 * 0.5 + 10 * 8) / 1e6)
     assert (kept.began, kept.ended) == (1, 2)
 

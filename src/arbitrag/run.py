@@ -22,7 +22,7 @@ from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.trace import Trace, usage_of
-from arbitrag.types import Decision, Need, Passage, Question, Verdict
+from arbitrag.types import Decision, Need, Passage, Question, Verdict, to_plain
 
 
 async def check(method: Method, kit: Kit) -> None:
@@ -59,7 +59,7 @@ class Failure:
     """A question that could not be answered, the error, and the calls that were made before it."""
 
     question: Question
-    error: ArbitragError
+    error: Exception
     trace: Trace = field(repr=False, compare=False)
 
 
@@ -78,15 +78,17 @@ async def answer(question: Question | str, method: Method | str, kit: Kit) -> Ve
     return outcome
 
 
-async def attempt(question: Question, method: Method, kit: Kit) -> Verdict | Failure:
-    """``answer`` for a kit that was checked; what fails comes back as a Failure with its trace."""
+async def attempt(
+    question: Question, method: Method, kit: Kit, *, expect: type[Exception] = ArbitragError
+) -> Verdict | Failure:
+    """``answer`` for a kit that was checked; what fails as ``expect``ed comes back as a Failure with its trace."""
     recording = kit.recording()
     clock = time.perf_counter()
     try:
         if not question.text.strip():
             raise UsageError("the question is empty")
         verdict = await method.answer(question, recording)
-    except ArbitragError as error:
+    except expect as error:
         return Failure(question, error, _trace(question, method, recording, ()))
     return replace(
         verdict,
@@ -105,7 +107,7 @@ def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decisi
         llm=kit.llm.backend.name,
         scorer=kit.scorer.backend.name,
         retriever=kit.retriever.name if kit.retriever else "",
-        limits={"context_tokens": kit.limits.context_tokens, "answer_tokens": kit.limits.answer_tokens},
+        limits=to_plain(kit.limits),
         prompts=kit.recorder.prompts,
         calls=tuple(kit.recorder.calls),
         decisions=decisions,

@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Scores
+from arbitrag.encode.base import Vectors
+from arbitrag.encode.heads import Similarities
+from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Price, Scores, Tokens
 from arbitrag.plain import from_plain
 from arbitrag.stages.fit import Fit
 from arbitrag.types import Decision, Passage, Question, Usage, to_plain
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
-Kind = Literal["generate", "score", "inspect", "next_token", "retrieve", "fit"]
-Result = Generation | Scores | Inspection | Distributions | Fit | tuple[Passage, ...]
+Kind = Literal["generate", "score", "inspect", "next_token", "retrieve", "fit", "embed", "compare"]
+Result = Generation | Scores | Inspection | Distributions | Fit | Vectors | Similarities | tuple[Passage, ...]
+NOT_OF_MODEL = frozenset({"retrieve", "fit", "embed", "compare"})
 R = TypeVar("R", bound=Result)
 
 
@@ -32,7 +35,8 @@ R = TypeVar("R", bound=Result)
 class Call:
     """One request. ``began`` and ``ended`` are positions in the order of events, ``seconds`` the time it took.
 
-    ``request`` and ``result`` are plain JSON values; a failed call has an ``error`` and no result.
+    ``request`` and ``result`` are plain JSON values; a failed call has an ``error`` and no result. A ``cached`` one was
+    answered from a cache, and ``computed`` is what the answer cost when it was computed.
     """
 
     kind: Kind
@@ -47,6 +51,7 @@ class Call:
     money: float | None = None
     seconds: float = 0.0
     cached: bool = False
+    computed: Tokens | None = None
     began: int = 0
     ended: int = 0
 
@@ -69,6 +74,7 @@ class Trace:
     calls: tuple[Call, ...] = ()
     decisions: tuple[Decision, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
+    encoder: str = ""
     arbitrag: str = ""
     format: int = FORMAT
 
@@ -86,8 +92,8 @@ def critical_path(calls: Sequence[Call]) -> int:
 
 
 def usage_of(calls: Sequence[Call], seconds: float) -> Usage:
-    """The cost of a list of calls; finding and fitting passages asks no model and counts only in ``seconds``."""
-    asked = [call for call in calls if call.kind not in ("retrieve", "fit")]
+    """The cost of a list of calls; finding, fitting and encoding passages counts only in ``seconds``."""
+    asked = [call for call in calls if call.kind not in NOT_OF_MODEL]
     prices = [call.money for call in asked]
     return Usage(
         generations=sum(call.kind == "generate" for call in asked),
@@ -163,21 +169,27 @@ class Recorder:
 
 
 def _cost(result: Result, part: Named) -> dict[str, Any]:
-    if isinstance(result, tuple | Fit):
+    if isinstance(result, tuple | Fit | Vectors | Similarities):
         return {}
-    tokens, price = result.tokens, getattr(part, "price", None)
-    money = None
-    if price is not None:
-        paid = tokens.read * price.read + tokens.reused * price.reused + tokens.written * price.written
-        money = paid / 1_000_000
-    cost = {"read": tokens.read, "reused": tokens.reused, "written": tokens.written, "money": money}
-    return {**cost, "cached": result.cached}
+    tokens = result.tokens
+    cost = {"read": tokens.read, "reused": tokens.reused, "written": tokens.written}
+    money = money_of(tokens, getattr(part, "price", None))
+    return {**cost, "money": money, "cached": result.cached, "computed": result.computed}
+
+
+def money_of(tokens: Tokens, price: Price | None) -> float | None:
+    """What these tokens cost; None without a price."""
+    if price is None:
+        return None
+    return (tokens.read * price.read + tokens.reused * price.reused + tokens.written * price.written) / 1_000_000
 
 
 def encode(result: Result) -> Any:
     """A result as plain JSON values; arrays as base64 of little-endian float32 with their shape."""
-    if isinstance(result, tuple | Fit):
+    if isinstance(result, tuple | Fit | Similarities):
         return to_plain(result)
+    if isinstance(result, Vectors):
+        return _pack(result.rows)
     if isinstance(result, Generation):
         return {"text": result.text, "finish": result.finish, "logprobs": to_plain(result.logprobs)}
     if isinstance(result, Scores):
@@ -193,6 +205,10 @@ def decode(kind: Kind, plain: Any) -> Result:
         return tuple(from_plain(Passage, passage) for passage in plain)
     if kind == "fit":
         return from_plain(Fit, plain)
+    if kind == "embed":
+        return Vectors(_unpack(plain))
+    if kind == "compare":
+        return from_plain(Similarities, plain)
     if kind == "generate":
         logprobs = None if plain["logprobs"] is None else tuple(plain["logprobs"])
         return Generation(plain["text"], plain["finish"], logprobs, cached=True)

@@ -40,6 +40,7 @@ DIRECT = System("direct", "direct", {}, "lab", "lab-1")
 STRICT = System("trustmargin threshold=-1.0", "trustmargin", {"threshold": -1.0, "k": 20}, "lab", "lab-1")
 CONDITIONS = {
     "seed": 3,
+    "where": {},
     "limits": {"context_tokens": 2048, "answer_tokens": 32},
     "prompts": {"lab": {"rag/answer": "f0"}},
 }
@@ -140,7 +141,8 @@ def test_systems_and_sets_may_join_and_a_second_model_puts_the_model_into_every_
             replace(PLAN, conditions={**CONDITIONS, "prompts": {"lab": {"rag/answer": "f1"}}}),
             "prompts lab rag/answer f0, not f1",
         ),
-        (replace(PLAN, conditions={**CONDITIONS, "where": "language"}), "where None, not language"),
+        (replace(PLAN, conditions={**CONDITIONS, "where": {"language": "en"}}), "where language None, not en"),
+        (replace(PLAN, conditions={**CONDITIONS, "scorer": "hf:x"}), "scorer None, not hf:x"),
         (replace(PLAN, sets=(QuestionSet("mills", ITEMS[:2]),)), "the question set mills has other questions"),
         (
             replace(PLAN, systems=(replace(DIRECT, identity="lab-2"),)),

@@ -49,6 +49,7 @@ async def test_a_repeated_request_is_answered_from_disk(tmp_path: Path) -> None:
     await cached.aclose()
     assert (first.text, first.cached, first.tokens) == ("answer 1", False, Tokens(read=2, written=2))
     assert (again.text, again.cached, again.tokens) == ("answer 1", True, Tokens(reused=2))
+    assert (first.computed, again.computed) == (None, Tokens(read=2, written=2))
     assert again.finish == "stop"
     assert backend.calls == 1
     reopened = CachedLLM(Counting(), tmp_path / "made" / "here")

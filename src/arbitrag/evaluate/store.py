@@ -47,6 +47,7 @@ CREATE TABLE verdicts (
     UNIQUE (set_number, system_number, place)
 );
 """
+GROWING = "prompts"  # the condition that may gain entries: a later method asks with prompts of its own
 _QUICKLY = 1  # zlib's level; the slower ones make a verdict hardly smaller
 
 
@@ -168,6 +169,13 @@ class Store:
         """The names of the question sets, in the order in which they joined the run."""
         return tuple(name for (name,) in self._all("SELECT name FROM sets ORDER BY number"))
 
+    def name_of(self, system: System) -> str:
+        """The name that a plan's system has in this run; raises UsageError for one that is not in it."""
+        for number, each in self._labelled().items():
+            if (each.name, each.model) == (system.name, system.model):
+                return self._numbered()[number].name
+        raise unknown("system", system.name, [each.name for each in self.systems], hint=f"It is not in {self.path}.")
+
     def items(self, set: str, *, passages: bool = True) -> Sequence[Item]:
         """The questions of a set with their gold, in their order; without ``passages``, which is cheaper, those are
         None. Raises UsageError for a set that is not in the run."""
@@ -265,10 +273,19 @@ class Store:
     def record(
         self, row: Row, verdict: Mapping[str, Any] | None = None, trace: Mapping[str, Any] | None = None
     ) -> None:
-        """Commit a row; one that is there for the same system and question is replaced. Raises DataError."""
+        """Commit a row; one that is there for the same system and question is replaced.
+
+        Raises DataError when that fails, TypeError or ValueError for numbers or verdicts that no JSON can hold.
+        """
         key = (self._set_number(row.set), self._system_number(row.system), self._place(row.set, row.question))
         values = (
-            *(row.answer, row.strategy and row.strategy.value, row.why, row.error, json.dumps(dict(row.scores))),
+            *(
+                row.answer,
+                row.strategy and row.strategy.value,
+                row.why,
+                row.error,
+                json.dumps(dict(row.scores), allow_nan=False),
+            ),
             *(_listed(row.alone), _listed(row.paid), row.attempts, row.cut, row.parse_failures),
             *(self._session, time.time()),
         )
@@ -404,11 +421,11 @@ def _item(text: str, passages: str | None) -> Item:
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> Iterator[str]:
-    """What both know and have different, and what of the outermost level only one of them has."""
+    """In words what differs; of what grows, only what both know counts."""
     for name in [*before, *(name for name in now if name not in before)]:
-        if within and not (name in before and name in now):
-            continue  # such as a prompt that only a later method asks with
         was, is_now = before.get(name), now.get(name)
+        if within.startswith(GROWING) and not (name in before and name in now):
+            continue
         if isinstance(was, Mapping) and isinstance(is_now, Mapping):
             yield from _differences(was, is_now, f"{within}{name} ")
         elif was != is_now:
@@ -442,4 +459,4 @@ def _usage(text: str | None) -> Usage | None:
 
 
 def _packed(value: Mapping[str, Any] | None) -> bytes | None:
-    return None if value is None else zlib.compress(json.dumps(value).encode(), _QUICKLY)
+    return None if value is None else zlib.compress(json.dumps(value, allow_nan=False).encode(), _QUICKLY)

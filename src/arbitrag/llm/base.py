@@ -74,13 +74,17 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A written text. ``logprobs`` holds one natural-log probability per written token when they were asked for."""
+    """A written text. ``logprobs`` holds one natural-log probability per written token when they were asked for.
+
+    An answer from a cache has ``cached`` set, and ``computed`` is what it cost when it was computed (so for all kinds).
+    """
 
     text: str
     finish: Literal["stop", "length"]
     logprobs: tuple[float, ...] | None = None
     tokens: Tokens = Tokens()
     cached: bool = False
+    computed: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class Scores:
     likelihoods: tuple[Likelihood, ...]
     tokens: Tokens = Tokens()
     cached: bool = False
+    computed: Tokens | None = None
 
     @property
     def means(self) -> tuple[float, ...]:
@@ -124,6 +129,7 @@ class Inspection:
     states: Mapping[int, np.ndarray]
     tokens: Tokens = Tokens()
     cached: bool = False
+    computed: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ class Distributions:
     logprobs: np.ndarray
     tokens: Tokens = Tokens()
     cached: bool = False
+    computed: Tokens | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class CachedLLM:
             if not flight.waiting and not flight.task.done():  # nobody wants it any more
                 self._landed(key, flight)
                 flight.task.cancel()
-        return answer if first else _as_cached(answer, answer.tokens)
+        return answer if first else as_cached(answer, answer.tokens)
 
     def _start(self, key: str, work: Coroutine[Any, Any, Any]) -> _Flight:
         flight = self._flights[key] = _Flight(asyncio.create_task(work))
@@ -144,7 +144,7 @@ class CachedLLM:
         try:
             kept = json.loads(text)
             answer = cast(Answer, decode(kind, kept["answer"]))
-            return _as_cached(answer, Tokens(**kept["tokens"]))
+            return as_cached(answer, Tokens(**kept["tokens"]))
         except (ValueError, KeyError, TypeError):
             raise self._file.corrupt("holds an entry that cannot be read") from None
 
@@ -155,9 +155,10 @@ class CachedLLM:
             warnings.warn(said, RuntimeWarning, stacklevel=2)
 
 
-def _as_cached(answer: A, tokens: Tokens) -> A:
+def as_cached(answer: A, tokens: Tokens) -> A:
     """The answer as it comes from a cache: nothing computed, nothing written anew."""
-    return replace(answer, tokens=Tokens(reused=tokens.read + tokens.reused), cached=True)
+    computed = answer.computed or tokens
+    return replace(answer, tokens=Tokens(reused=computed.read + computed.reused), cached=True, computed=computed)
 
 
 class _File:

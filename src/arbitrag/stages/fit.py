@@ -16,6 +16,8 @@ from arbitrag.types import Cut, Dropped, Passage
 
 Count = Callable[[int, Passage], int]
 
+NO_ROOM = "beyond the token limit"  # why a passage was dropped
+
 # Thai, Lao, Burmese, Khmer, kana, and Han: scripts that put no spaces between words.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _PIECE = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
@@ -50,10 +52,10 @@ def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
             kept.append(passage)
             room -= tokens
             continue
-        dropped = [Dropped(later, "beyond the token limit") for later in passages[number:]]
+        dropped = [Dropped(later, NO_ROOM) for later in passages[number:]]
         shorter = _cut(passage, room, partial(count, number))
         if shorter is None:
-            return Fit(tuple(kept), (Dropped(passage, "beyond the token limit"), *dropped))
+            return Fit(tuple(kept), (Dropped(passage, NO_ROOM), *dropped))
         cut = Cut(passage.id or passage.place, count(number, shorter), tokens)
         return Fit((*kept, shorter), tuple(dropped), (cut,))
     return Fit(tuple(kept))

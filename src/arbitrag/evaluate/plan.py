@@ -1,0 +1,138 @@
+"""What takes part in a run, under which names, and which conditions all of it shares."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Literal
+
+from arbitrag.errors import DataError, UsageError
+from arbitrag.evaluate.questions import QuestionSet
+from arbitrag.evaluate.store import Plan, System
+from arbitrag.kit import Kit
+from arbitrag.methods import load
+from arbitrag.methods.base import Method, configure, settings
+from arbitrag.types import Need
+
+Passages = Literal["given", "retrieved"]  # the set's own, or those that a retriever finds
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A system that can answer. Its kit is shared by all systems on the same model."""
+
+    system: System
+    method: Method
+    kit: Kit
+
+
+def method_from(text: str) -> Method:
+    """``trustmargin threshold=-1.0`` as a method; raises UsageError for an unknown method, setting or value."""
+    try:
+        name, *changes = shlex.split(text) or [""]
+    except ValueError:
+        raise UsageError(f"--method takes a name and settings behind it; got '{text}'") from None
+    pairs = [change.partition("=") for change in changes]
+    for change, (key, equals, _) in zip(changes, pairs, strict=True):
+        if not (key and equals):
+            raise UsageError(f"behind a method stand settings such as threshold=-1.0; got '{change}'")
+    return configure(load(name), {key: value for key, _, value in pairs})
+
+
+def name_of(method: Method) -> str:
+    """The method's name with the settings that are not its defaults, in the form that ``method_from`` reads."""
+    changed = [
+        f"{each.name}={_word(getattr(method, each.name))}"
+        for each in fields(method)  # type: ignore[arg-type]
+        if each.default is MISSING or getattr(method, each.name) != each.default
+    ]
+    return " ".join([method.name, *changed])
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else shlex.quote(str(value))
+
+
+def entries(methods: Sequence[Method], kits: Sequence[Kit]) -> tuple[Entry, ...]:
+    """Every method on the model of every kit. Raises UsageError when a system comes twice."""
+    found = tuple(
+        Entry(
+            System(name_of(method), method.name, settings(method), kit.llm.backend.name, kit.llm.backend.identity),
+            method,
+            kit,
+        )
+        for kit in kits
+        for method in methods
+    )
+    counted = Counter((entry.system.name, entry.system.model) for entry in found)
+    for (name, model), times in counted.items():
+        if times > 1:
+            raise UsageError(f"{name} on {model} is asked for {times} times; once is enough")
+    return found
+
+
+def plan(
+    taking_part: Sequence[Entry],
+    sets: Sequence[QuestionSet],
+    *,
+    passages: Passages,
+    seed: int | None = None,
+    deterministic: bool = False,
+    retries: int | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The plan for a store. Its conditions are all that decides a row beside the system and the set.
+
+    ``retries`` are those of a request to a server, the same for every system. Raises UsageError when kits differ in
+    their limits or retriever, DataError for a set without passages that a method is to read.
+    """
+    if not taking_part or not sets:
+        raise UsageError("a run needs at least one method, one model and one question set")
+    if passages == "given":
+        _check_passages(taking_part, sets)
+    shared = [_conditions(entry.kit, passages) for entry in taking_part]
+    if any(each != shared[0] for each in shared):
+        raise UsageError("all systems of a run have the same limits, scorer and retriever")
+    prompts: dict[str, dict[str, str]] = {}
+    for entry in taking_part:
+        for model in (entry.kit.llm, entry.kit.scorer):
+            prompts[model.backend.name] = {name: model.book.find(name).digest for name in model.book.names()}
+    return Plan(
+        [entry.system for entry in taking_part],
+        sets,
+        {
+            **shared[0],
+            "seed": seed,
+            "deterministic": deterministic,
+            "retries": retries,
+            "prompts": prompts,
+        },
+        about or {},
+    )
+
+
+def _conditions(kit: Kit, passages: Passages) -> dict[str, Any]:
+    retriever = kit.retriever if passages == "retrieved" else None
+    own = kit.scorer.role == kit.llm.role
+    return {
+        "passages": passages,
+        "retriever": retriever.identity if retriever else "",
+        "where": dict(kit.where),
+        "limits": asdict(kit.limits),
+        "scorer": "" if own else kit.scorer.backend.identity,
+    }
+
+
+def _check_passages(taking_part: Sequence[Entry], sets: Sequence[QuestionSet]) -> None:
+    """Raise DataError for questions without passages of their own, when a method is to read them."""
+    readers = [entry.system.name for entry in taking_part if Need.RETRIEVE in entry.method.needs]
+    for each in sets if readers else ():
+        bare = [item.id for item in each.items if item.passages is None]
+        if bare:
+            raise DataError(
+                f"{readers[0]} is to read the passages of the set {each.name}, and {len(bare):,} of its "
+                f"{len(each.items):,} questions have none (the first is '{bare[0]}')\n"
+                "Let them be retrieved: --passages retrieved --index docs.idx"
+            )

@@ -1,0 +1,227 @@
+"""Run systems over question sets into a store: side by side, what is shared once, and every row kept as it ends.
+
+Rows are begun question by question, so that the systems that share a question's work, and prompts that begin alike,
+come together. A row that fails, by whatever error, is recorded as a failed one and the others go on.
+
+With a deterministic engine (``Engine(deterministic=True)``: ``hf:``, ``onnx:`` and ``lab``) a model's answer depends
+on its request alone, so that answers, scores and the cost alone are the same with 1 row under way and with 64. Which of
+two systems pays for what they share still depends on who comes first, though the sum does not; and so does, for a row
+that fails, how many of its calls were made by then. Of a server, greedy decoding is all that can be asked; whether that
+makes it repeatable is the server's affair.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arbitrag.errors import UsageError
+from arbitrag.evaluate.plan import Entry, Passages
+from arbitrag.evaluate.questions import Item
+from arbitrag.evaluate.sharing import Sharing, both, cost_alone, cost_paid
+from arbitrag.evaluate.store import Row, Store
+from arbitrag.kit import Kit, gather
+from arbitrag.methods.base import Method
+from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.run import Failure, attempt, check
+from arbitrag.stages.fit import NO_ROOM
+from arbitrag.trace import Call
+from arbitrag.types import Usage, Verdict, to_plain
+
+CONCURRENCY = 64
+Show = Callable[["Tally"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How far a run is. ``done`` of ``total`` rows were made in this session, ``before`` are kept from earlier ones.
+
+    ``failed`` counts this session's failures, and ``failed_before`` those that still stand from earlier ones. Tokens
+    and money are what this session paid; ``money`` is None where no price is known.
+    """
+
+    total: int
+    before: int = 0
+    failed_before: int = 0
+    done: int = 0
+    failed: int = 0
+    tokens: int = 0
+    money: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Rows a second; 0 before the first."""
+        return self.done / self.seconds if self.seconds else 0.0
+
+    def plus(self, row: Row, seconds: float) -> Tally:
+        """With one more row."""
+        paid = row.paid or Usage()
+        money = self.money if paid.money is None else (self.money or 0.0) + paid.money
+        return replace(
+            self,
+            done=self.done + 1,
+            failed=self.failed + bool(row.error),
+            tokens=self.tokens + paid.tokens_read + paid.tokens_written,
+            money=money,
+            seconds=seconds,
+        )
+
+
+async def run(
+    store: Store,
+    taking_part: Sequence[Entry],
+    *,
+    sets: Sequence[str] | None = None,
+    passages: Passages = "retrieved",
+    concurrency: int = CONCURRENCY,
+    retry: bool = False,
+    traces: bool = False,
+    show: Show | None = None,
+) -> Tally:
+    """Make the rows that the store does not have yet, of its ``sets`` (all of them by default).
+
+    Up to ``concurrency`` rows are under way at a time. ``retry`` makes only rows that failed before. ``traces`` keeps
+    every call. ``show`` is told after each row. When this is cancelled, what is finished is kept.
+
+    Raises CapabilityError before the first question when a kit lacks something, DataError when the store cannot be
+    written.
+    """
+    if concurrency < 1:
+        raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
+    for entry in taking_part:
+        given = replace(entry.kit, retriever=FixedRetriever(())) if passages == "given" else entry.kit
+        await check(entry.method, given)
+    places = {
+        (name, store.name_of(entry.system)): _Place.of(store, name, entry, retry)
+        for name in (store.sets if sets is None else sets)
+        for entry in taking_part
+    }
+    tally = Tally(
+        total=sum(len(place.waiting) for place in places.values()),
+        before=sum(place.finished for place in places.values()),
+        failed_before=sum(place.failed for place in places.values()),
+    )
+    recorder = _Recorder(store, tally, traces, show or (lambda tally: None))
+    jobs = _jobs(store, places, passages)  # one iterator for all workers: each takes the next row when it is free
+
+    async def work() -> None:
+        for job in jobs:
+            await recorder.record(job)
+
+    await gather(*(work() for _ in range(min(concurrency, tally.total))))
+    return recorder.tally
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The rows of one system on one set: the ids that wait to be made, failed ones among them when they are retried."""
+
+    entry: Entry
+    waiting: Mapping[str, Row | None]
+    finished: int
+    failed: int
+
+    @classmethod
+    def of(cls, store: Store, set: str, entry: Entry, retry: bool) -> _Place:
+        name = store.name_of(entry.system)
+        done = store.done(set, name)
+        failed = sum(done.values())
+        if retry:
+            waiting: dict[str, Row | None] = {row.question: row for row in store.rows(set, name) if row.error}
+            return cls(entry, waiting, len(done) - failed, 0)
+        waiting = {item.id: None for item in store.items(set, passages=False) if item.id not in done}
+        return cls(entry, waiting, len(done) - failed, failed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One row to make; ``old`` is the failed one that it replaces."""
+
+    system: str
+    set: str
+    item: Item
+    method: Method
+    kit: Kit
+    old: Row | None
+
+
+def _jobs(store: Store, places: Mapping[tuple[str, str], _Place], passages: Passages) -> Iterator[_Job]:
+    """The rows to make, question by question."""
+    for set in dict.fromkeys(name for name, _ in places):
+        here = [(system, place) for (name, system), place in places.items() if name == set]
+        for item in store.items(set, passages=passages == "given"):
+            sharing = Sharing()
+            given = FixedRetriever(item.passages or ()) if passages == "given" else None
+            for system, place in here:
+                if item.id in place.waiting:
+                    kit = place.entry.kit if given is None else replace(place.entry.kit, retriever=given)
+                    yield _Job(system, set, item, place.entry.method, sharing.kit(kit), place.waiting[item.id])
+
+
+class _Recorder:
+    """Makes rows and keeps each as soon as it is there."""
+
+    def __init__(self, store: Store, tally: Tally, traces: bool, show: Show) -> None:
+        self.tally = tally
+        self._store = store
+        self._traces = traces
+        self._show = show
+        self._began = time.perf_counter()
+
+    async def record(self, job: _Job) -> None:
+        row, verdict, trace = await self._made(job)
+        try:
+            self._store.record(_after(job.old, row), verdict, trace)
+        except (TypeError, ValueError) as error:  # a verdict that no JSON holds
+            row = replace(_failed(job, error), alone=row.alone, paid=row.paid)
+            self._store.record(_after(job.old, row))
+        self.tally = self.tally.plus(row, time.perf_counter() - self._began)
+        self._show(self.tally)
+
+    async def _made(self, job: _Job) -> tuple[Row, Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """The row, the verdict and the trace, as far as there are such."""
+        clock = time.perf_counter()
+        try:
+            outcome = await attempt(job.item.question, job.method, job.kit, expect=Exception)
+            trace = to_plain(outcome.trace) if self._traces else None
+            if isinstance(outcome, Failure):
+                row, verdict, seconds = _failed(job, outcome.error), None, time.perf_counter() - clock
+            else:
+                row, verdict, seconds = _answered(job, outcome), outcome.to_dict(), outcome.usage.seconds
+        except Exception as error:  # noqa: BLE001 - whatever a method does, its row says so and the run goes on
+            return _failed(job, error), None, None
+        return _with_costs(row, job, outcome.trace.calls, seconds), verdict, trace
+
+
+def _answered(job: _Job, verdict: Verdict) -> Row:
+    return Row(
+        job.system,
+        job.set,
+        job.item.id,
+        verdict.answer,
+        verdict.strategy,
+        verdict.why,
+        scores=verdict.scores,
+        cut=len(verdict.cuts) + sum(dropped.reason == NO_ROOM for dropped in verdict.dropped),
+        parse_failures=int(verdict.scores.get("parse_failures", 0)),
+    )
+
+
+def _failed(job: _Job, error: Exception) -> Row:
+    return Row(job.system, job.set, job.item.id, error=f"{type(error).__name__}: {error}")
+
+
+def _with_costs(row: Row, job: _Job, calls: Sequence[Call], seconds: float) -> Row:
+    prices = {model.role: model.backend.price for model in (job.kit.scorer, job.kit.llm)}
+    return replace(row, alone=cost_alone(calls, seconds, prices), paid=cost_paid(calls, seconds))
+
+
+def _after(old: Row | None, row: Row) -> Row:
+    """The row as another attempt at an old one: what that paid was paid as well."""
+    if old is None:
+        return row
+    paid = row.paid if old.paid is None or row.paid is None else both(old.paid, row.paid)
+    return replace(row, attempts=old.attempts + 1, paid=paid)

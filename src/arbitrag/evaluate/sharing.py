@@ -1,0 +1,166 @@
+"""What several systems ask alike for one question is asked once: model calls, passages, and lengths of texts.
+
+The Direct answer inside TrustMargin is Direct's own. Systems that answer one question at about the same time get kits
+from one ``Sharing``; it is forgotten with the question, so that a run of any length holds only what is under way. The
+first to ask pays. A call that failed is not shared: whoever waited for it tries for itself, as it would have alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from arbitrag.kit import Kit
+from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Price, Prompt, Sampling, Scores, Tokens
+from arbitrag.llm.cache import as_cached
+from arbitrag.retrieve.base import Retriever
+from arbitrag.trace import Call, money_of, usage_of
+from arbitrag.types import Passage, Usage
+
+T = TypeVar("T")
+A = TypeVar("A", bound=Generation | Scores | Inspection | Distributions)
+
+
+class Sharing:
+    """The work on one question, shared by all kits that come from here."""
+
+    def __init__(self) -> None:
+        self._models: dict[int, SharedLLM] = {}
+        self._retrievers: dict[int, SharedRetriever] = {}
+
+    def kit(self, kit: Kit) -> Kit:
+        """The kit with its models and its retriever shared."""
+        return replace(
+            kit,
+            llm=replace(kit.llm, backend=self._model(kit.llm.backend)),
+            scorer=replace(kit.scorer, backend=self._model(kit.scorer.backend)),
+            retriever=None if kit.retriever is None else self._retriever(kit.retriever),
+        )
+
+    def _model(self, backend: LLM) -> SharedLLM:
+        return self._models.setdefault(id(backend), SharedLLM(backend))
+
+    def _retriever(self, retriever: Retriever) -> SharedRetriever:
+        return self._retrievers.setdefault(id(retriever), SharedRetriever(retriever))
+
+
+class SharedLLM:
+    """A model that computes equal requests once. Who asked first gets the answer as it is, others as from a cache."""
+
+    def __init__(self, backend: LLM) -> None:
+        self.backend = backend
+        self.name, self.identity = backend.name, backend.identity
+        self.wording, self.price = backend.wording, backend.price
+        self._asked = _Asked()
+        self._lengths: dict[Prompt | str, int] = {}
+
+    async def offer(self) -> Offer:
+        return await self.backend.offer()
+
+    def count_tokens(self, text: Prompt | str) -> int:
+        length = self._lengths.get(text)
+        if length is None:
+            length = self._lengths[text] = self.backend.count_tokens(text)
+        return length
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        if sampling.temperature > 0 and sampling.seed is None:  # two draws are not one
+            return await self.backend.generate(prompt, sampling)
+        return await self._answer(("generate", prompt, sampling), lambda: self.backend.generate(prompt, sampling))
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        return await self._answer(
+            ("score", prompt, tuple(continuations)), lambda: self.backend.score(prompt, continuations)
+        )
+
+    async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
+        return await self._answer(("inspect", prompt, tuple(layers)), lambda: self.backend.inspect(prompt, layers))
+
+    async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
+        return await self._answer(("next_token", tuple(prompts)), lambda: self.backend.next_token(prompts))
+
+    async def aclose(self) -> None:
+        """Nothing: the model is closed by who opened it."""
+
+    async def _answer(self, request: Hashable, ask: Callable[[], Awaitable[A]]) -> A:
+        answer, first = await self._asked.once(request, ask)
+        return answer if first else as_cached(answer, answer.tokens)
+
+
+class SharedRetriever:
+    """Passages that are looked up once for equal queries."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self.name, self.identity = retriever.name, retriever.identity
+        self._retriever = retriever
+        self._asked = _Asked()
+
+    async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
+        request = (query, k, tuple(sorted((where or {}).items())))
+        found, _ = await self._asked.once(request, lambda: self._retriever.retrieve(query, k, where))
+        return found
+
+    async def aclose(self) -> None:
+        """Nothing: the retriever is closed by who opened it."""
+
+
+class _Asked:
+    """Requests that were made, with what came back, or what is still on its way."""
+
+    def __init__(self) -> None:
+        self._answers: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def once(self, request: Hashable, ask: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+        """The answer, and whether this caller was the one for whom it was computed."""
+        while (coming := self._answers.get(request)) is not None:
+            arrived, answer = await asyncio.shield(coming)
+            if arrived:
+                return answer, False
+        mine = self._answers[request] = asyncio.get_running_loop().create_future()
+        try:
+            answer = await ask()
+        except BaseException:
+            del self._answers[request]
+            mine.set_result((False, None))
+            raise
+        mine.set_result((True, answer))
+        return answer, True
+
+
+def cost_alone(calls: Sequence[Call], seconds: float, prices: Mapping[str, Price | None]) -> Usage:
+    """What the calls cost had each been computed for them; ``prices`` are those of the models by role.
+
+    What a prefix store saved stays saved: nobody knows what it would have held otherwise. ``seconds`` are as measured,
+    which a shared call shortens only when it was made before.
+    """
+    return usage_of([_as_computed(call, call.computed, prices) for call in calls], seconds)
+
+
+def _as_computed(call: Call, computed: Tokens | None, prices: Mapping[str, Price | None]) -> Call:
+    if computed is None:
+        return call
+    return replace(
+        call,
+        read=computed.read,
+        reused=computed.reused,
+        written=computed.written,
+        money=money_of(computed, prices.get(call.role)),
+    )
+
+
+def cost_paid(calls: Sequence[Call], seconds: float) -> Usage:
+    """What was computed for these calls and for no others: those that came from a cache or another system are free."""
+    usage = usage_of([call for call in calls if not call.cached], seconds)
+    free = usage.calls == 0 and any(call.money is not None for call in calls)
+    return replace(usage, money=0.0) if free else usage
+
+
+def both(first: Usage, second: Usage) -> Usage:
+    """The sum of two costs; money is known only where both are."""
+    money = None if first.money is None or second.money is None else first.money + second.money
+    return Usage(
+        **{name: getattr(first, name) + getattr(second, name) for name in Usage.__slots__ if name != "money"},
+        money=money,
+    )
