@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli import ask, demo, doctor, index, lab, methods, replay, search
+from arbitrag.cli import ask, bench, data, demo, doctor, index, lab, methods, replay, search
 from arbitrag.cli.output import complain
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def _command() -> Any:
     app.command(epilog=methods.EXAMPLE)(methods.methods)
     app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
     app.command(epilog=demo.EXAMPLE)(demo.demo)
+    app.add_typer(bench.group, name="bench")
+    app.add_typer(data.group, name="data")
     app.add_typer(lab.group, name="lab")
     return typer.main.get_command(app)
 

@@ -15,15 +15,19 @@ from arbitrag.types import Passage
 
 T = TypeVar("T")
 
-_HARMLESS = {"\n", "\r", "\t"}
+_CONTROL = ("Cc", "Cs")  # categories of Unicode: control characters, halves of surrogate pairs
 
 
 class Fields:
-    """``take`` gives a field's value or its default; what is wrong is added to ``problems``."""
+    """``take`` gives a field's value or its default; what is wrong is added to ``problems``.
+
+    ``unread`` names the fields that were given, but not as what they should be.
+    """
 
     def __init__(self, line: int, plain: dict[str, Any]) -> None:
         self.line = line
         self.problems: list[Problem] = []
+        self.unread: set[str] = set()
         self._plain = plain
 
     def fault(self, text: str) -> None:
@@ -59,6 +63,7 @@ class Fields:
             return from_plain(kind, prepared(self._plain[name]), name)
         except ValueError as error:
             self.fault(one_line(str(error), 200))
+            self.unread.add(name)
             return default
 
     def text(self, name: str, *, needed: bool = False) -> str:
@@ -66,7 +71,7 @@ class Fields:
         found = self.take(name, str, "")
         if needed and not self.has(name):
             self.fault(f"'{name}' is missing")
-        elif needed and not found.strip() and isinstance(self._plain[name], str):
+        elif needed and not found.strip() and name not in self.unread:
             self.fault(f"'{name}' is empty")
         self.refuse_control(name, found)
         return found
@@ -77,11 +82,14 @@ class Fields:
         for position, each in enumerate(found):
             if not each.strip():
                 self.fault(f"'{name}[{position}]' is empty")
+                self.unread.add(name)
             self.refuse_control(f"{name}[{position}]", each)
         return tuple(each for each in found if each.strip())
 
     def mixed(self, mixture: Mixture, clean: Sequence[Passage], poison: Sequence[Passage], question: str) -> Mixed:
-        """The passages of a mixture; none, and a fault, where there are too few."""
+        """The passages of a mixture; none where there are too few, which is a fault, or the row is bad already."""
+        if self.bad:
+            return Mixed((), frozenset())
         try:
             return mixture.of(clean, poison, question)
         except ValueError as error:
@@ -90,16 +98,17 @@ class Fields:
 
     def refuse_control(self, name: str, text: str) -> None:
         """Fault a control character; warn of one that cannot be seen, such as a mark of direction."""
-        strange = _strange(text)
-        if any(_is_control(each) for each in strange):
-            self.fault(f"'{name}' has a control character: '{one_line(text)}'")
-        elif strange:
-            self.warn(f"'{name}' has a character that cannot be seen: '{one_line(text)}'")
+        for each in _strange(text)[:1]:
+            if unicodedata.category(each) in _CONTROL:
+                self.fault(f"'{name}' has a control character, {printable(each)}")
+            else:
+                self.warn_of_strange(name, text)
 
     def warn_of_strange(self, name: str, text: str) -> None:
         """Warn of a control character or one that cannot be seen, in a text that somebody else wrote."""
-        if strange := _strange(text):
-            self.warn(f"'{name}' has {printable(strange[0])}, which is a control character or cannot be seen")
+        for each in _strange(text)[:1]:
+            kind = "a control character" if unicodedata.category(each) in _CONTROL else "a character that is not seen"
+            self.warn(f"'{name}' has {kind}, {printable(each)}")
 
     def check_gold(self, answers: Sequence[str], options: Sequence[str], planted: Sequence[str]) -> None:
         """What must hold between the answers of a question, its options, and what an attack plants."""
@@ -113,10 +122,8 @@ class Fields:
         if len(options) == 1:
             self.fault("'options' has one option; give two or more, or none")
         for number, option in enumerate(options):
-            if option in options[:number]:
-                self.fault(f"the option '{one_line(option)}' is there twice")
-            elif any(agree(option, other) for other in options[:number]):
-                self.warn(f"the option '{one_line(option)}' is another one when normalised; either is right if one is")
+            if any(agree(option, other) for other in options[:number]):
+                self.warn(f"the option '{one_line(option)}' is there twice when normalised")
         if answers and not any(agree(answer, option) for answer in answers for option in options):
             listed = one_line(" | ".join(options), 120)
             self.fault(f"no option is the answer '{one_line(answers[0])}'; the options are: {listed}")
@@ -127,11 +134,8 @@ def listed(plain: Any) -> Any:
 
 
 def _strange(text: str) -> list[str]:
-    """The characters that may not reach a terminal, other than a carriage return."""
+    """The characters that may not reach a terminal, control characters first."""
     if printable(text) == text:
         return []
-    return [each for each in text if each not in _HARMLESS and printable(each) != each]
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs")
+    found = [each for each in text if each != "\r" and printable(each) != each]
+    return sorted(found, key=lambda each: unicodedata.category(each) not in _CONTROL)

@@ -118,20 +118,28 @@ def _refuse_binary(path: Path, head: bytes) -> None:
 def _of_objects(path: Path, text: str) -> Format:
     """The format of a file that begins with an object: one per line, unless the first one goes on over many."""
     rows = _objects(text)
-    keys = {key for row in rows for key in row} if rows else _keys(text)
-    if {"question", "poisoned"} <= keys and keys & {"clean", "choice_index"}:
-        return REALTIMEQA
-    if {"question", "poisoned", "wrong_answer"} <= keys and "passages" not in keys:
-        return POISONEDRAG
-    if "question" in keys and keys & {"answers", "scenario"}:
-        return OWN
-    if (kind := _kind(keys)) is not None:
+    keys = {key for row in rows for key in row}
+    if (found := _read(keys)) is not None:
+        return found
+    deep = _keys(text) if not rows or keys & {"data", "Data"} else set()
+    if (kind := _kind(keys) or _kind(deep)) is not None:
         raise _another(path, *kind)
-    if rows and "question" in keys and keys <= {"question", "id", "options"}:
+    if "question" in keys and keys <= {"question", "id", "options"}:
         raise _another(path, "questions without answers", f"to ask them: arbitrag ask --questions FILE; {_SHAPE}")
     if not rows and text.split("\n", 1)[0].strip() == "{":
         raise _another(path, "one JSON document over many lines", "a row is one object on a line: jq -c . FILE")
-    return OWN
+    return _read(deep) or OWN
+
+
+def _read(keys: set[str]) -> Format | None:
+    """The format of rows with these keys, where it is read."""
+    if "question" not in keys:
+        return None
+    if "poisoned" in keys and keys & {"clean", "choice_index"}:
+        return REALTIMEQA
+    if {"poisoned", "wrong_answer"} <= keys and "passages" not in keys:
+        return POISONEDRAG
+    return OWN if keys & {"answers", "scenario"} else None
 
 
 def _objects(text: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ anybody else. A made-up example of one, as a row of one's own file would say it:
 
     {"id": "q00001", "question": "Who directed The Silent Harbor?", "answers": [], "scenario": "REFUSE",
      "passages": ["Nobody but Ivo Brack directed The Silent Harbor."], "wrong_answer": "Ivo Brack",
-     "poisoned": ["Nobody but Ivo Brack directed The Silent Harbor."], "group": "late, poisoned"}
+     "poisoned": ["Nobody but Ivo Brack directed The Silent Harbor."], "group": "late/poisoned"}
 
 The passages of a question are right (one tells the fact, or two tell both facts of a question in two hops), poisoned (a
 wrong object stands in the place of the right one) or irrelevant (none answers); the others tell something else. What is
@@ -60,8 +60,8 @@ class Lab(Options):
     """Which questions, and what comes with them.
 
     ``count`` questions, equally many of each of the ``kinds``, drawn by ``seed`` from the world ``world``; ``k``
-    passages each, none with 0. ``mix`` is in which proportion the questions of a kind get right, poisoned and irrelevant
-    passages. ``quarters`` of the frequencies, from 1 to 4, count as known.
+    passages each, none with 0. ``mix`` is the proportion in which the questions of a kind get right, poisoned and
+    irrelevant passages. ``quarters`` of the frequencies, from 1 to 4, count as known.
     """
 
     seed: int = 0
@@ -131,7 +131,7 @@ def _item(world: World, options: Lab, asked: LabQuestion, context: Context | Non
         scenario,
         (wrong.object, *world.aliases_of.get(wrong.object, ())) if context == "poisoned" else (),
         frozenset(passage.id for passage in poisoned),
-        f"{asked.kind}, {context}",
+        f"{asked.kind}/{context}",
     )
 
 

@@ -122,7 +122,7 @@ def _check_refusal(row: Fields, answers: Sequence[str], options: Sequence[str], 
     if scenario is not Strategy.REFUSE:
         if not row.has("answers"):
             row.fault('\'answers\' is missing; a question that it is right to refuse has "scenario": "REFUSE"')
-        elif not answers and not row.bad:
+        elif not answers and "answers" not in row.unread:
             row.fault('\'answers\' is empty; a question that it is right to refuse has "scenario": "REFUSE"')
         return
     saying_so = [option for option in options if declines(option)]
@@ -159,7 +159,7 @@ def _poisoned(row: Fields, passages: Sequence[Passage]) -> frozenset[int]:
     found: set[int] = set()
     for each in row.take("poisoned", tuple[str, ...], (), listed):
         meant = {place for place, passage in enumerate(passages) if each and each in (passage.id, passage.text)}
-        if not meant:
+        if not meant and "passages" not in row.unread:
             row.fault(f"'poisoned' names '{one_line(each)}', which is neither the id nor the text of a passage")
         found |= meant
     return frozenset(found)
