@@ -238,7 +238,7 @@ HEAD = "source: s\nwording: w\n---\n"
         (HEAD + "=== user\nx\n=== text\ny\n", "needs '=== user'"),
         (HEAD + "=== usr\nx\n", "found .*usr"),
         (HEAD + "=== user\nx\n=== user\ny\n", "stands twice"),
-        (HEAD + "=== user\n{passages}\n=== passage\n{body}\n", "number, title and text; found .*body"),
+        (HEAD + "=== user\n{passages}\n=== passage\n{body}\n", "a passage has number, text, title; found .*body"),
         (HEAD, "needs '=== user'"),
     ],
 )

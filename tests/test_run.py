@@ -84,7 +84,7 @@ async def test_a_verdict_carries_its_question_method_cost_and_trace() -> None:
     )
     assert trace.settings == {"weight": 0.5, "threshold": -1.0, "k": 20}
     assert (trace.llm, trace.scorer, trace.retriever) == ("m", "m", "1 given passages")
-    assert trace.limits == {"context_tokens": 500, "answer_tokens": 9}
+    assert trace.limits == {"context_tokens": 500, "answer_tokens": 9, "writing_tokens": 256}
     assert set(trace.prompts["llm"]) == {"direct/answer", "rag/answer", "trustmargin/passages_only"}
     assert [call.kind for call in trace.calls] == ["retrieve", "fit", "generate", "generate", "score", "score", "score"]
     assert verdict.usage.tokens_read == sum(call.read for call in trace.calls) > 0

@@ -28,10 +28,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """Token limits of a run: for all passages together, and for an answer."""
+    """Token limits of a run: for all passages together, for an answer, and for what a method writes for itself.
+
+    The last is for one text on the way to an answer, such as a passage from memory or a consolidation.
+    """
 
     context_tokens: int = 2048
     answer_tokens: int = 32
+    writing_tokens: int = 256
 
 
 @dataclass(frozen=True)
@@ -79,38 +83,44 @@ class Model:
             "next_token", self.role, self.backend, request, lambda: self.backend.next_token(prompts)
         )
 
-    async def fit(self, passages: Sequence[Passage], prompt: str, **fields: Field) -> Fit:
+    async def fit(
+        self, passages: Sequence[Passage], prompt: str, *, reply_tokens: int | None = None, **fields: Field
+    ) -> Fit:
         """The passages that this model will read in ``prompt``: cut to the run's limit and to its context.
 
-        Raises ContextError when the prompt does not fit even without passages.
+        In the context there stays room for a reply of ``reply_tokens``, which is an answer unless it is given. Raises
+        ContextError when the prompt does not fit even without passages.
         """
         request = {"prompt": prompt, "fields": to_plain(fields), "passages": _digest(passages)}
+        if reply_tokens is not None:
+            request["reply_tokens"] = reply_tokens
+        reply = self.limits.answer_tokens if reply_tokens is None else reply_tokens
         return await self.recorder.call(
-            "fit", self.role, self.backend, request, lambda: self._fit(passages, prompt, fields)
+            "fit", self.role, self.backend, request, lambda: self._fit(passages, prompt, reply, fields)
         )
 
-    async def _fit(self, passages: Sequence[Passage], prompt: str, fields: Mapping[str, Field]) -> Fit:
+    async def _fit(self, passages: Sequence[Passage], prompt: str, reply: int, fields: Mapping[str, Field]) -> Fit:
         form = self.book.find(prompt)
         count = self.backend.count_tokens
         room = self.limits.context_tokens
         window = (await self.backend.offer()).context_tokens
         if window is not None:
-            spent = count(form.render(passages=(), **fields)) + self.limits.answer_tokens
+            spent = count(form.render(passages=(), **fields)) + reply
             if spent > window:
-                raise self._too_long(spent - self.limits.answer_tokens, window)
+                raise self._too_long(spent - reply, reply, window)
             room = min(room, window - spent)
         while True:
             found = fit(passages, room, lambda number, passage: count(form.passage_text(number, passage)))
             if window is None:
                 return found
-            over = count(form.render(passages=found.kept, **fields)) + self.limits.answer_tokens - window
+            over = count(form.render(passages=found.kept, **fields)) + reply - window
             if over <= 0:  # pieces counted one by one can come to less than the whole
                 return found
             room -= over
 
-    def _too_long(self, tokens: int, window: int) -> ContextError:
+    def _too_long(self, tokens: int, reply: int, window: int) -> ContextError:
         return ContextError(
-            f"the question takes {tokens:,} tokens and an answer up to {self.limits.answer_tokens}, "
+            f"the question takes {tokens:,} tokens and an answer up to {reply:,}, "
             f"but {self.backend.name} reads {window:,} in all; shorten it or use a longer context"
         )
 
@@ -197,12 +207,14 @@ class Kit:
             "retrieve", "retriever", retriever, request, lambda: retriever.retrieve(query, k, self.where)
         )
 
-    async def fit(self, passages: Sequence[Passage], prompt: str, **fields: Field) -> Fit:
+    async def fit(
+        self, passages: Sequence[Passage], prompt: str, *, reply_tokens: int | None = None, **fields: Field
+    ) -> Fit:
         """The passages that both the model and the scorer will read in ``prompt``; see ``Model.fit``."""
-        found = await self.llm.fit(passages, prompt, **fields)
+        found = await self.llm.fit(passages, prompt, reply_tokens=reply_tokens, **fields)
         if self.scorer.role == self.llm.role:
             return found
-        return found.then(await self.scorer.fit(found.kept, prompt, **fields))
+        return found.then(await self.scorer.fit(found.kept, prompt, reply_tokens=reply_tokens, **fields))
 
     async def aclose(self) -> None:
         """Close the models and the retriever."""

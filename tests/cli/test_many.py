@@ -80,7 +80,7 @@ def test_a_row_says_how_it_was_made(script: Script, questions: Path, command: Co
         "llm": "lab",
         "scorer": "lab",
         "retriever": row["run"]["retriever"],
-        "limits": {"context_tokens": 2048, "answer_tokens": 32},
+        "limits": {"context_tokens": 2048, "answer_tokens": 32, "writing_tokens": 256},
     }
     assert len(wording) == 16
     assert row["question"] == {"text": "What is number 1?", "options": [], "id": "q1"}

@@ -50,6 +50,10 @@ def ask(
         int, typer.Option("--context-tokens", min=1, metavar="NUMBER", help="For all passages together.")
     ] = 2048,
     answer_tokens: Annotated[int, typer.Option("--answer-tokens", min=1, metavar="NUMBER", help="For an answer.")] = 32,
+    writing_tokens: Annotated[
+        int,
+        typer.Option("--writing-tokens", min=1, metavar="NUMBER", help="For what a method writes on the way."),
+    ] = 256,
     price: Annotated[
         str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")
     ] = None,
@@ -76,6 +80,7 @@ def ask(
         wording=wording,
         context_tokens=context_tokens,
         answer_tokens=answer_tokens,
+        writing_tokens=writing_tokens,
         price=price,
     )
     if question is not None:

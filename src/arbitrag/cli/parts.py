@@ -61,6 +61,7 @@ class Parts:
     wording: Path | None
     context_tokens: int
     answer_tokens: int
+    writing_tokens: int
     price: str | None
 
     def chosen(self) -> Method:
@@ -84,7 +85,7 @@ class Parts:
             where=pairs_from(self.where, "--where", "language=en"),
             passages=None if self.passages is None else read_passages(self.passages),
             scorer=self.scorer,
-            limits=Limits(self.context_tokens, self.answer_tokens),
+            limits=Limits(self.context_tokens, self.answer_tokens, self.writing_tokens),
             wording=self.wording,
             cache=self.cache,
             price=None if self.price is None else price_from(self.price),

@@ -10,20 +10,24 @@ A file is a header, a line ``---``, and sections that begin with a line ``=== na
     {passages} and {question}, replaced byte for byte
     === passage
     the form of one passage, with {number}, {title} and {text}; a line that holds only {title} goes when there is none
+    === form
+    the lines that a reply consists of; they stand where the prompt says {form}
 
 ``=== text`` in place of system and user makes a plain text to continue, for a model without a chat template, and a
-header ``lead: space`` puts a space before its answers. A field that is missing or left over is an error.
+header ``lead: space`` puts a space before its answers. A field that is missing or left over is an error. What else a
+prompt repeats has a section of its own too, with other fields: see ``ITEMS``.
 
-Passages and questions are untrusted. Whatever in them looks like one of the prompt's own tags, or like a token by
-which chat templates mark turns (``<|im_end|>``, ``</s>``, ``[INST]``), has its bracket replaced by a look-alike, ``‹``
-or ``［``; in a plain text prompt they are also kept on one line, because there a line is the fence.
+Passages and questions are untrusted, and so is what the model wrote before. Whatever in them looks like a tag of any
+of our prompts, or like a token by which chat templates mark turns (``<|im_end|>``, ``</s>``, ``[INST]``), has its
+bracket replaced by a look-alike, ``‹`` or ``［``; a line that begins like a line of the reply (``answer:``) has its
+colon replaced by ``꞉``; in a plain text prompt they are also kept on one line, because there a line is the fence.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,10 +46,31 @@ _CONTROL = re.compile(
 )
 _LOOK_ALIKE = {"<": "‹", "[": "［"}
 _HEADERS = frozenset({"source", "wording", "lead", "with"})
-_SECTIONS = frozenset({"system", "user", "text", "passage"})
-_PASSAGE_FIELDS = frozenset({"number", "title", "text"})
+# The sections that give the form of one item of a list, with the fields that they may have.
+ITEMS: Mapping[str, frozenset[str]] = {
+    "passage": frozenset({"number", "title", "text"}),  # found by a retriever
+    "memory": frozenset({"number", "text"}),  # written by the model from memory
+    "group": frozenset({"number", "text", "sources"}),  # what documents say together, and which they are
+}
+# Fences of all prompts. No untrusted text may spell one, also not of a prompt that comes before or after.
+TAGS = frozenset({"answer", "passage", "memory", "group", "reply"})
+_SECTIONS = frozenset({"system", "user", "text", "form", *ITEMS})
+_SPOKEN = frozenset({"system", "user", "text"})
+_LABEL = re.compile(r"^(\w+):", re.MULTILINE)
+# What no reader sees: invisible spaces and joiners, soft hyphens, variation selectors.
+_UNSEEN = r"[\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*"
+_LINE_START = r"(?:^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])"
 
-Field = str | Question | Sequence[Passage]
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One item of a list in a prompt that is not a passage: what fills in the section called ``form``."""
+
+    form: str
+    values: Mapping[str, str]
+
+
+Field = str | Question | Sequence[Passage | Block]
 
 
 @dataclass(frozen=True)
@@ -66,8 +91,16 @@ class PromptFile:
     @property
     def fields(self) -> frozenset[str]:
         """The names that must be given to ``render``."""
-        spoken = (text for section, text in self.sections.items() if section != "passage")
-        return frozenset(name for text in spoken for name in _FIELD.findall(text))
+        spoken = (text for section, text in self.sections.items() if section in _SPOKEN)
+        names = frozenset(name for text in spoken for name in _FIELD.findall(text))
+        return names - {"form"} if "form" in self.sections else names
+
+    @property
+    def form(self) -> str:
+        """The lines that a reply consists of; raises PromptError when the file has none."""
+        if "form" not in self.sections:
+            raise PromptError(f"{self.path}: needs a section '=== form' with the lines of a reply")
+        return self.sections["form"]
 
     def render(self, **fields: Field) -> Prompt:
         """Fill the fields in, in one pass: a passage that contains ``{question}`` stays as it is.
@@ -78,10 +111,12 @@ class PromptFile:
             missing, extra = sorted(self.fields - fields.keys()), sorted(fields.keys() - self.fields)
             raise PromptError(f"{self.path}: fields missing: {missing or 'none'}; not in the file: {extra or 'none'}")
         texts = {name: self._text_of(value) for name, value in fields.items()}
+        if "form" in self.sections:
+            texts["form"] = self.form
         filled = {
             section: _FIELD.sub(lambda match: texts[match[1]], template)
             for section, template in self.sections.items()
-            if section != "passage"
+            if section in _SPOKEN
         }
         if "text" in filled:
             lead = " " if self.headers.get("lead") == "space" else ""
@@ -94,32 +129,51 @@ class PromptFile:
             return self._neutral(value)
         if isinstance(value, Question):
             return self._neutral(question_text(value))
-        return "".join(self.passage_text(number, passage) for number, passage in enumerate(value, 1))
+        return "".join(
+            self.passage_text(number, item) if isinstance(item, Passage) else self._item(item.form, item.values)
+            for number, item in enumerate(value, 1)
+        )
 
     def passage_text(self, number: int, passage: Passage) -> str:
         """One passage as the prompt shows it."""
-        if "passage" not in self.sections:
-            raise PromptError(f"{self.path}: {{passages}} needs a section '=== passage'")
-        form = self.sections["passage"]
-        if not passage.title:
+        return self._item("passage", {"number": str(number), "title": passage.title, "text": passage.text})
+
+    def _item(self, name: str, values: Mapping[str, str]) -> str:
+        if name not in self.sections:
+            raise PromptError(f"{self.path}: a {name} needs a section '=== {name}'")
+        form = self.sections[name]
+        if missing := set(_FIELD.findall(form)) - values.keys():
+            raise PromptError(f"{self.path}: a {name} was given without {sorted(missing)}")
+        if not values.get("title", "-"):
             form = "\n".join(line for line in form.split("\n") if line.strip() != "{title}").replace("{title}", "")
-        values = {
-            "number": str(number),
-            "title": self._neutral(passage.title),
-            "text": self._neutral(passage.text),
-        }
-        return _FIELD.sub(lambda match: values[match[1]], form) + "\n"
+        return _FIELD.sub(lambda match: self._neutral(values[match[1]]), form) + "\n"
 
     def _neutral(self, text: str) -> str:
         if "text" in self.sections:
             text = " ".join(text.split())
         text = _CONTROL.sub(lambda match: _LOOK_ALIKE[match.group()], text)
-        tags = sorted({name for section in self.sections.values() for name in _TAG.findall(section)})
-        if not tags:
-            return text
-        # Also with spaces, slashes or invisible characters between the bracket and the name.
-        mine = re.compile(rf"<(?=[^\w<>]*(?:{'|'.join(map(re.escape, tags))})\b)", re.IGNORECASE)
-        return mine.sub("‹", text)
+        found = (name for section in self.sections.values() for name in _TAG.findall(section))
+        text = _fences(frozenset(found)).sub("‹", text)
+        labels = frozenset(_LABEL.findall(self.sections.get("form", "")))
+        return _labels(labels).sub(r"\1꞉", text) if labels else text
+
+
+@lru_cache(maxsize=64)
+def _fences(own: frozenset[str]) -> re.Pattern[str]:
+    """The bracket of whatever reads as a tag: also with spaces, slashes or invisible characters in it."""
+    names = "|".join(_spelled(name) for name in sorted(TAGS | own))
+    return re.compile(rf"<(?=[^\w<>]*(?:{names})\b)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=64)
+def _labels(labels: frozenset[str]) -> re.Pattern[str]:
+    """A line's beginning that reads as the label of a line of the reply, up to its colon."""
+    names = "|".join(_spelled(name) for name in sorted(labels))
+    return re.compile(rf"({_LINE_START}[^\w\n]*(?:{names}){_UNSEEN}[^\S\n]*)[:：]", re.IGNORECASE | re.MULTILINE)
+
+
+def _spelled(name: str) -> str:
+    return _UNSEEN.join(map(re.escape, name))
 
 
 def question_text(question: Question) -> str:
@@ -206,7 +260,9 @@ def parse_prompt(name: str, path: Path, text: str) -> PromptFile:
         raise PromptError(f"{path}: a section stands twice; found {parts[1::2]}")
     if not sections.keys() <= _SECTIONS or ("text" in sections) == ("user" in sections):
         raise PromptError(f"{path}: needs '=== user' (and perhaps '=== system') or '=== text'; found {list(sections)}")
-    strange = set(_FIELD.findall(sections.get("passage", ""))) - _PASSAGE_FIELDS
-    if strange:
-        raise PromptError(f"{path}: a passage has number, title and text; found {sorted(strange)}")
+    for item, known in ITEMS.items():
+        if strange := set(_FIELD.findall(sections.get(item, ""))) - known:
+            raise PromptError(f"{path}: a {item} has {', '.join(sorted(known))}; found {sorted(strange)}")
+    if "form" in sections and _FIELD.search(sections["form"]):
+        raise PromptError(f"{path}: the form of a reply has no fields; found {_FIELD.findall(sections['form'])}")
     return PromptFile(name, path, headers, sections, text)
