@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from arbitrag.errors import DataError
@@ -122,9 +121,9 @@ def _f1(prediction: str, gold: str) -> float:
     predicted, wanted = normalize_answer(prediction).split(), normalize_answer(gold).split()
     if predicted == wanted:
         return 1.0
-    if not set(predicted) & set(wanted):
+    same = sum(min(predicted.count(word), wanted.count(word)) for word in {*predicted}.intersection(wanted))
+    if not same:
         return 0.0
-    same = (Counter(predicted) & Counter(wanted)).total()
     precision, recall = same / len(predicted), same / len(wanted)
     return 2 * precision * recall / (precision + recall)
 

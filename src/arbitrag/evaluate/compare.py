@@ -123,13 +123,7 @@ def sign_flip(left: Sequence[float], right: Sequence[float], *, resamples: int =
     table = _table({"left": left, "right": right})
     differences = table[:, 0] - table[:, 1]
     sizes = np.sort(np.abs(differences[differences != 0]))  # sorted: the signs do not depend on the questions' order
-    rng = np.random.default_rng(seed)
-    sums = np.empty(resamples)
-    step = max(1, _BLOCK // max(1, len(sizes)))
-    for start in range(0, resamples, step):
-        rows = min(step, resamples - start)
-        bits = np.unpackbits(rng.integers(256, size=(rows, len(sizes) // 8 + 1), dtype=np.uint8), axis=1)
-        sums[start : start + rows] = 2 * (bits[:, : len(sizes)] @ sizes) - sizes.sum()
+    sums = _signed_sums(sizes, resamples, seed)
     rounding = 1e-9 * sizes.sum()  # the same numbers added up in another order are as far as they were
     as_far = int((np.abs(sums) >= abs(differences.sum()) - rounding).sum())
     return SignFlip(len(differences), len(sizes), (1 + as_far) / (1 + resamples))
@@ -197,6 +191,24 @@ def _resampled_sums(table: np.ndarray, resamples: int, seed: int) -> np.ndarray:
         size = min(step, resamples - start)
         drawn = rng.multinomial(len(table), counts / len(table), size) if few else _drawn(counts, size, rng)
         sums[start : start + size] = drawn @ rows
+    return sums
+
+
+def _signed_sums(sizes: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """The sums (resamples,) of the sizes (n,), each with a random sign; of equal sizes only the number is drawn."""
+    different, counts = np.unique(sizes, return_counts=True)
+    rng = np.random.default_rng(seed)
+    few = _MULTINOMIAL_COST * len(different) < len(sizes)
+    step = max(1, _BLOCK // max(1, len(different) if few else len(sizes)))
+    sums = np.empty(resamples)
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        if few:
+            positive = rng.binomial(counts, 0.5, (rows, len(counts))) @ different
+        else:
+            bits = np.unpackbits(rng.integers(256, size=(rows, len(sizes) // 8 + 1), dtype=np.uint8), axis=1)
+            positive = bits[:, : len(sizes)] @ sizes
+        sums[start : start + rows] = 2 * positive - sizes.sum()
     return sums
 
 

@@ -14,7 +14,7 @@ from arbitrag.evaluate.columns import COSTS, Columns
 from arbitrag.evaluate.compare import Comparison, Interval, compare, holm, mcnemar, sign_flip
 from arbitrag.evaluate.measure import Measured, Metric
 from arbitrag.evaluate.poison import attack_success
-from arbitrag.evaluate.refusals import refusals, risk_coverage
+from arbitrag.evaluate.refusals import refusals, risk_area
 from arbitrag.evaluate.shares import mean, share
 from arbitrag.evaluate.sources import STRATEGIES, confusion, oracle
 from arbitrag.types import Strategy
@@ -270,12 +270,11 @@ def _ordered(made: Columns, right: np.ndarray, score: str) -> Ordered | None:
         return None
     sure, good = made.score[scored], right[scored]
     probable = bool(((sure >= 0) & (sure <= 1)).all())
-    curve = risk_coverage(good.tolist(), sure.tolist())
     return Ordered(
         score,
         answers=len(sure),
         coverage=share(len(sure), len(made)),
-        area=curve.area,
+        area=risk_area(good.tolist(), sure.tolist()),
         auroc=auroc(sure.tolist(), good.tolist()),
         calibration_error=calibration(sure.tolist(), good.tolist()).error if probable else None,
     )

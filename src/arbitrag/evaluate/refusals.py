@@ -116,26 +116,34 @@ def risk_coverage(right: Sequence[bool], confidence: Sequence[float | None]) -> 
     Raises:
         ValueError: the two are not of one length, or a confidence is NaN.
     """
+    sure, good, questions = _surest(right, confidence)
+    thresholds, group, sizes = np.unique(-sure, return_inverse=True, return_counts=True)
+    seen, wrong = np.cumsum(sizes), np.cumsum(np.bincount(group, 1 - good, len(sizes)))
+    rows = zip((-thresholds).tolist(), (seen / max(1, questions)).tolist(), (wrong / seen).tolist(), strict=True)
+    return RiskCoverage(questions, len(sure), tuple(Point(*row) for row in rows), risk_area(right, confidence))
+
+
+def risk_area(right: Sequence[bool], confidence: Sequence[float | None]) -> float | None:
+    """The area of ``risk_coverage`` alone, without the curve's points, of which there may be very many.
+
+    Raises:
+        ValueError: the two are not of one length, or a confidence is NaN.
+    """
+    sure, good, _ = _surest(right, confidence)
+    _, group, sizes = np.unique(-sure, return_inverse=True, return_counts=True)
+    wrong_here = np.bincount(group, 1 - good, len(sizes))
+    before, wrong_before = np.cumsum(sizes) - sizes, np.cumsum(wrong_here) - wrong_here
+    # Of any j of the tied answers in a group, wrong_here / sizes * j are wrong in the mean over their orders.
+    taken = 1 + np.arange(len(sure)) - np.repeat(before, sizes)
+    wrong = np.repeat(wrong_before, sizes) + taken * np.repeat(wrong_here / sizes, sizes)
+    return mean((wrong / (1 + np.arange(len(sure)))).tolist())
+
+
+def _surest(right: Sequence[bool], confidence: Sequence[float | None]) -> tuple[np.ndarray, np.ndarray, int]:
+    """Confidence and rightness of what was answered, as floats (n,), and the number of questions; checked."""
     both = list(zip(confidence, right, strict=True))
     answers = [(sure, good) for sure, good in both if sure is not None]
-    if not answers:
-        return RiskCoverage(len(both), 0, (), None)
-    sure, good = np.array(answers, float).T
+    sure, good = np.array(answers, float).reshape(len(answers), 2).T
     if np.isnan(sure).any():
         raise ValueError("a confidence is NaN; expected a number, or None for a refusal")
-    thresholds, group, sizes = np.unique(-sure, return_inverse=True, return_counts=True)  # the surest first
-    wrong_here = np.bincount(group, 1 - good)
-    seen, wrong = np.cumsum(sizes), np.cumsum(wrong_here)
-    rows = zip((-thresholds).tolist(), (seen / len(both)).tolist(), (wrong / seen).tolist(), strict=True)
-    risks = _mean_risks(seen - sizes, wrong - wrong_here, sizes, wrong_here)
-    return RiskCoverage(len(both), len(answers), tuple(Point(*row) for row in rows), mean(risks.tolist()))
-
-
-def _mean_risks(seen: np.ndarray, wrong: np.ndarray, sizes: np.ndarray, wrong_here: np.ndarray) -> np.ndarray:
-    """The risk after each answer (n,) in the mean over the orders of tied ones, a group of ``sizes`` each.
-
-    ``seen`` and ``wrong`` come before a group, and of any j in it wrong_here / size * j are wrong in the mean.
-    """
-    taken = 1 + np.arange(sizes.sum()) - np.repeat(seen, sizes)
-    risks: np.ndarray = np.repeat(wrong, sizes) + taken * np.repeat(wrong_here / sizes, sizes)
-    return risks / (np.repeat(seen, sizes) + taken)
+    return sure, good, len(both)
