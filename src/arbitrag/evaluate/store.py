@@ -165,6 +165,11 @@ class Store:
         return tuple(self._numbered().values())
 
     @property
+    def labels(self) -> list[tuple[str, str]]:
+        """The name without the model, and the model, of each system."""
+        return [(system.name, system.model) for system in self._labelled().values()]
+
+    @property
     def sets(self) -> tuple[str, ...]:
         """The names of the question sets, in the order in which they joined the run."""
         return tuple(name for (name,) in self._all("SELECT name FROM sets ORDER BY number"))

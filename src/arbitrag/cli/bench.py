@@ -1,0 +1,128 @@
+"""``arbitrag bench``: methods on question sets, into a run file that survives whatever happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arbitrag.cli.bench_parts import Options
+from arbitrag.cli.parts import AsJson, Encoder, Index, Mode, Where
+
+File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Rows at a time.")]
+Traces = Annotated[bool, typer.Option("--traces", help="Keep every call of every row as well.")]
+
+group = typer.Typer(
+    help="Run methods over question sets, and compare them. A run is one file; it can be stopped and taken up again.",
+    rich_markup_mode=None,
+)
+
+
+@group.command(
+    epilog="Examples: arbitrag bench run lab.db --questions lab:questions?count=200; "
+    "arbitrag bench run mine.db --questions mine.jsonl --index docs.idx --llm openai:gpt-4o-mini --method rag "
+    '--method "trustmargin threshold=-1.0"; arbitrag bench run mine.db (goes on)'
+)
+def run(
+    path: File,
+    questions: Annotated[
+        list[str] | None,
+        typer.Option("--questions", metavar="ADDRESS", help="A question set, see: arbitrag data check. Repeatable."),
+    ] = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", metavar="METHOD", help='With settings: "rag k=5". Repeatable. See: arbitrag methods.'),
+    ] = None,
+    llms: Annotated[
+        list[str] | None, typer.Option("--llm", metavar="ADDRESS", help="A model, as for ask. Repeatable.")
+    ] = None,
+    index: Index = None,
+    encoder: Encoder = None,
+    mode: Mode = None,
+    where: Where = None,
+    passages: Annotated[
+        str | None,
+        typer.Option("--passages", metavar="given|retrieved", help="The questions' own passages, or the index's."),
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option("--scorer", metavar="ADDRESS", help="A model for likelihoods, when an --llm has none.")
+    ] = None,
+    cache: Annotated[
+        str | None, typer.Option("--cache", metavar="DIR", help="Keep responses in this folder, for other runs too.")
+    ] = None,
+    wording: Annotated[str | None, typer.Option("--wording", metavar="DIR", help="Prompt files of your own.")] = None,
+    context_tokens: Annotated[
+        int | None, typer.Option("--context-tokens", min=1, metavar="NUMBER", help="For all passages together.")
+    ] = None,
+    answer_tokens: Annotated[
+        int | None, typer.Option("--answer-tokens", min=1, metavar="NUMBER", help="For an answer.")
+    ] = None,
+    writing_tokens: Annotated[
+        int | None,
+        typer.Option("--writing-tokens", min=1, metavar="NUMBER", help="For what a method writes on the way."),
+    ] = None,
+    prices: Annotated[
+        list[str] | None,
+        typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens; for all models or for each."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="NUMBER", help="At most so many questions of each set.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="NUMBER", help="Draw the --limit at random, not from the beginning.")
+    ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", min=0, metavar="NUMBER", help="For a request that a server failed.")
+    ] = None,
+    deterministic: Annotated[
+        bool | None,
+        typer.Option("--deterministic", help="The same numbers at any --concurrency, from models in this process."),
+    ] = None,
+    concurrency: Concurrency = 64,
+    traces: Traces = False,
+    as_json: AsJson = False,
+) -> int:
+    """Answer every question with every method on every model; what a run file has already is not asked again.
+
+    Without options a run goes on as it began. More methods, models and questions may join it; whatever else decides an
+    answer must stay the same.
+    """
+    from arbitrag.cli.bench_session import Session
+
+    options = Options(
+        index=index,
+        encoder=encoder,
+        mode=mode,
+        where=where,
+        passages=passages,
+        scorer=scorer,
+        cache=cache,
+        wording=wording,
+        context_tokens=context_tokens,
+        answer_tokens=answer_tokens,
+        writing_tokens=writing_tokens,
+        retries=retries,
+        seed=seed,
+        deterministic=deterministic,
+    )
+    session = Session(path, options, prices or (), concurrency, traces)
+    return session.run(questions or (), methods or (), llms or (), limit, as_json)
+
+
+@group.command(epilog="Example: arbitrag bench retry mine.db")
+def retry(
+    path: File,
+    concurrency: Concurrency = 64,
+    prices: Annotated[
+        list[str] | None,
+        typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens; for all models or for each."),
+    ] = None,
+    traces: Traces = False,
+    as_json: AsJson = False,
+) -> int:
+    """Ask the questions whose rows failed again, as they were asked before."""
+    from arbitrag.cli.bench_session import Session
+
+    return Session(path, Options(), prices or (), concurrency, traces, retry=True).run((), (), (), None, as_json)

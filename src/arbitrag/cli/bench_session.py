@@ -1,0 +1,230 @@
+"""One session of a run, from what was typed to the rows in the file."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from arbitrag.cli.bench_parts import Options, open_kits, prices_of, without_secrets
+from arbitrag.cli.output import complain, progress, say_json
+from arbitrag.errors import UsageError, unknown
+from arbitrag.evaluate.plan import Entry, Passages, entries, method_from, plan
+from arbitrag.evaluate.provenance import provenance
+from arbitrag.evaluate.questions import QuestionSet
+from arbitrag.evaluate.runner import Tally, run
+from arbitrag.evaluate.store import Store
+
+METHODS = ("direct", "rag", "trustmargin")  # when none is typed
+MODELS = ("lab",)
+RETRIES = 5  # of a request that a server failed
+
+
+@dataclass
+class Session:
+    """``store`` is open for the length of ``run``, and ``tally`` says how far it is."""
+
+    path: Path
+    options: Options
+    prices: Sequence[str]
+    concurrency: int
+    traces: bool
+    retry: bool = False
+    store: Store | None = None
+    tally: Tally = field(default=Tally(0))
+
+    def run(
+        self, questions: Sequence[str], methods: Sequence[str], llms: Sequence[str], limit: int | None, as_json: bool
+    ) -> int:
+        """Make the rows, say how it went, and give the exit status: 1 when rows failed."""
+        with ExitStack() as opened:
+            remembered: Mapping[str, Any] = {}
+            if self.retry or (self.path.exists() and self.path.stat().st_size):
+                self.store = opened.enter_context(Store.open(self.path, write=True))
+                remembered = self._remembered()
+            self.options = self.options.over(remembered)
+            sets = self._sets(questions, limit)
+            systems = self._systems(methods, llms, remembered)
+            try:
+                asyncio.run(self._run(systems, sets, remembered, opened))
+            except KeyboardInterrupt:
+                kept = self.tally.before + self.tally.done
+                complain(
+                    f"{kept:,} of {self.tally.before + self.tally.total:,} rows are finished and kept; "
+                    f"go on with: arbitrag bench run {shlex.quote(str(self.path))}"
+                )
+                raise
+            return self._end(as_json)
+
+    def _remembered(self) -> Mapping[str, Any]:
+        """The options of the last session, with a word to the person when it was of another version."""
+        assert self.store is not None
+        sessions = self.store.meta["sessions"]
+        if not sessions:
+            return {}
+        last, now = sessions[-1], provenance()
+        for what in ("arbitrag", "commit"):
+            if last.get(what) != now[what]:
+                complain(
+                    f"Warning: rows in {self.path} were made by {what} {last.get(what)}, and this is {now[what]}; "
+                    "the file notes which is which"
+                )
+                break
+        options: Mapping[str, Any] = last.get("options", {})
+        return options
+
+    def _sets(self, questions: Sequence[str], limit: int | None) -> list[QuestionSet]:
+        """Those that were typed, or all that the run file has."""
+        if questions:
+            from arbitrag.data import open_set
+
+            return [open_set(each, limit=limit, seed=self.options.seed) for each in questions]
+        if limit is not None:
+            raise UsageError("--limit is for --questions")
+        if self.store is None:
+            raise UsageError(
+                "a new run needs questions: --questions FILE, or for a try the lab's own: "
+                f"arbitrag bench run {shlex.quote(str(self.path))} --questions lab:questions?count=200"
+            )
+        return [QuestionSet(name, self.store.items(name)) for name in self.store.sets]
+
+    def _systems(
+        self, methods: Sequence[str], llms: Sequence[str], remembered: Mapping[str, Any]
+    ) -> dict[str, list[str]]:
+        """The methods to run on each model: all that were typed on all, or those of the run file as they are there."""
+        known: dict[str, list[str]] = {}
+        for method, model in self._known():
+            known.setdefault(remembered.get("addresses", {}).get(model, model), []).append(method)
+        if known and not methods and not llms:
+            return known
+        every = dict.fromkeys(method for names in known.values() for method in names)
+        return {llm: list(methods or every or METHODS) for llm in llms or known or MODELS}
+
+    def _known(self) -> list[tuple[str, str]]:
+        return [] if self.store is None else self.store.labels
+
+    def _passages(self, sets: Sequence[QuestionSet]) -> Passages:
+        """Which passages are read: as typed, else those of an index, else the questions' own where all have some."""
+        typed = self.options.passages
+        if typed is not None:
+            if typed not in get_args(Passages):
+                raise unknown("choice of passages", typed, get_args(Passages))
+            return cast(Passages, typed)
+        own = all(item.passages is not None for each in sets for item in each.items)
+        return "given" if own and self.options.index is None else "retrieved"
+
+    async def _run(
+        self,
+        systems: Mapping[str, list[str]],
+        sets: list[QuestionSet],
+        remembered: Mapping[str, Any],
+        opened: ExitStack,
+    ) -> None:
+        passages = self._passages(sets)
+        self.options = replace(self.options, passages=passages, retries=_or(self.options.retries, RETRIES))
+        llms = list(systems)
+        prices = {**remembered.get("prices", {}), **prices_of(llms, self.prices)}
+        chosen = {llm: [method_from(text) for text in methods] for llm, methods in systems.items()}
+        async with open_kits(
+            llms, self.options, passages=passages, prices=prices, concurrency=self.concurrency
+        ) as kits:
+            taking_part = [entry for llm, kit in zip(llms, kits, strict=True) for entry in entries(chosen[llm], [kit])]
+            addresses = {kit.llm.backend.name: llm for llm, kit in zip(llms, kits, strict=True) if "://" not in llm}
+            made = plan(
+                taking_part,
+                sets,
+                passages=passages,
+                seed=self.options.seed,
+                deterministic=bool(self.options.deterministic),
+                retries=self.options.retries,
+                about={
+                    **provenance(),
+                    "command": without_secrets(["arbitrag", *sys.argv[1:]]),
+                    "concurrency": self.concurrency,
+                    "options": {
+                        **self.options.remembered(),
+                        "prices": {llm: price for llm, price in prices.items() if "://" not in llm},
+                        "addresses": {**remembered.get("addresses", {}), **addresses},
+                    },
+                },
+            )
+            if self.store is None:
+                self.store = opened.enter_context(Store.create(self.path, made))
+            else:
+                self.store.extend(made)
+            await self._rows(taking_part, [each.name for each in sets], passages)
+
+    async def _rows(self, taking_part: Sequence[Entry], sets: Sequence[str], passages: Passages) -> None:
+        assert self.store is not None
+        with progress("Answering") as show:
+
+            def told(tally: Tally) -> None:
+                self.tally = tally
+                show(tally.done, tally.total, noted(tally))
+
+            self.tally = await run(
+                self.store,
+                taking_part,
+                sets=sets,
+                passages=passages,
+                concurrency=self.concurrency,
+                retry=self.retry,
+                traces=self.traces,
+                show=told,
+            )
+
+    def _end(self, as_json: bool) -> int:
+        assert self.store is not None
+        tally, file = self.tally, shlex.quote(str(self.path))
+        failed = tally.failed + tally.failed_before
+        if as_json:
+            say_json(
+                {
+                    "run": str(self.path),
+                    "systems": [system.name for system in self.store.systems],
+                    "sets": list(self.store.sets),
+                    "made": tally.done,
+                    "finished_before": tally.before,
+                    "failed": failed,
+                    "tokens": tally.tokens,
+                    "money": tally.money,
+                    "seconds": tally.seconds,
+                }
+            )
+        complain(
+            f"{tally.done - tally.failed:,} rows made, {tally.failed:,} failed"
+            + (f", {tally.before:,} finished before" if tally.before else "")
+            + (f", {tally.failed_before:,} failed before" if tally.failed_before else "")
+            + (f"; {noted(tally)}" if tally.done else "")
+        )
+        if failed:
+            complain(f"Ask the failed ones again: arbitrag bench retry {file}")
+        complain(f"Compare the systems: arbitrag bench report {file}")
+        return 1 if failed else 0
+
+
+def noted(tally: Tally) -> str:
+    """Rate, failures, tokens and money in a few words."""
+    parts = [f"{tally.rate:.1f}/s"]
+    if tally.failed:
+        parts.append(f"{tally.failed:,} failed")
+    parts.append(f"{_short(tally.tokens)} tokens")
+    if tally.money is not None:
+        parts.append(f"{tally.money:.4g} paid")
+    return ", ".join(parts)
+
+
+def _short(number: int) -> str:
+    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return str(number)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value

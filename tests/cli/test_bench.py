@@ -1,0 +1,381 @@
+"""``arbitrag bench run`` and ``retry``: from what is typed to a run file, and on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from arbitrag.cli.bench_parts import without_secrets
+from arbitrag.cli.bench_session import noted
+from arbitrag.errors import BackendError
+from arbitrag.evaluate.runner import Tally
+from arbitrag.evaluate.store import Store
+from arbitrag.llm.base import Prompt
+from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
+
+if TYPE_CHECKING:
+    from tests.conftest import Command
+
+ROW = (
+    '{{"id": "q{n}", "question": "What is number {n}?", "answers": ["answer {n}"], "passages": [{{"text": "fact {n}"}}]}}'
+    "\n"
+)
+
+
+class Script:
+    """Replies with the number in the question; questions in ``down`` fail. ``opened`` keeps what models were opened."""
+
+    def __init__(self) -> None:
+        self.down: set[str] = set()
+        self.asked: list[str] = []
+        self.opened: list[tuple[str, dict[str, Any]]] = []
+
+    def __call__(self, prompt: Prompt) -> str | Exception:
+        number = prompt_text(prompt).rpartition("number ")[2].split("?")[0]
+        self.asked.append(number)
+        return BackendError("the server is down") if number in self.down else f"answer {number}"
+
+    def open(self, address: str, **options: Any) -> ScriptedLLM:
+        self.opened.append((address, options))
+        return ScriptedLLM(self, lambda prompt, text: -1.0, name=address)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    script = Script()
+    monkeypatch.setattr("arbitrag.llm.open_llm", script.open)
+    return script
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(ROW.format(n=n) for n in range(1, 6)))
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.db"
+
+
+def answers(path: Path, system: str) -> list[str | None]:
+    with Store.open(path) as store:
+        return [row.answer for row in store.rows(store.sets[0], system)]
+
+
+def test_a_run_from_the_beginning(script: Script, questions: Path, path: Path, command: Command) -> None:
+    ran = command("bench", "run", path, "--questions", questions, "--json")
+    assert ran.status == 0
+    summary = json.loads(ran.out)
+    assert (summary.pop("seconds") > 0, summary.pop("tokens") > 0) == (True, True)
+    assert summary == {
+        "run": str(path),
+        "systems": ["direct", "rag", "trustmargin"],
+        "sets": ["questions"],
+        "made": 15,
+        "finished_before": 0,
+        "failed": 0,
+        "money": None,
+    }
+    assert ran.err.startswith("15 rows made, 0 failed; ")
+    assert ran.err.endswith(f"Compare the systems: arbitrag bench report {path}\n")
+    assert answers(path, "trustmargin") == [f"answer {n}" for n in range(1, 6)]
+    assert len(script.asked) == 10  # each question from memory once and from its passages once, for three systems
+
+
+def test_what_a_run_was_made_under_is_noted(script: Script, questions: Path, path: Path, command: Command) -> None:
+    command(
+        "bench", "run", path, "--questions", questions, "--answer-tokens", "16", "--method", "rag k=3", "--limit", 2
+    )
+    with Store.open(path) as store:
+        meta, (system,) = store.meta, store.systems
+        assert len(store.items("questions")) == 2
+    assert (system.name, system.method, system.settings, system.model) == ("rag k=3", "rag", {"k": 3}, "lab")
+    assert {key: meta[key] for key in ("passages", "seed", "deterministic", "retries", "scorer", "retriever")} == {
+        "passages": "given",
+        "seed": None,
+        "deterministic": False,
+        "retries": 5,
+        "scorer": "",
+        "retriever": "",
+    }
+    assert (meta["limits"]["context_tokens"], meta["limits"]["answer_tokens"]) == (2048, 16)
+    assert {"arbitrag", "commit", "python", "platform", "packages", "started", "command"} <= meta.keys()
+    assert len(meta["prompts"]["lab"]["rag/answer"]) == 64
+
+
+def test_without_options_a_run_goes_on_as_it_began(
+    script: Script, questions: Path, path: Path, command: Command
+) -> None:
+    begun = ("bench", "run", path, "--questions", questions, "--answer-tokens", "16", "--method", "direct")
+    script.down = {"2", "4"}
+    ran = command(*begun)
+    assert ran.status == 1
+    assert ran.err.startswith("3 rows made, 2 failed; ")
+    assert f"Ask the failed ones again: arbitrag bench retry {path}\n" in ran.err
+    script.asked.clear()
+    ran = command("bench", "run", path)
+    assert (ran.status, script.asked) == (1, [])
+    assert ran.err.startswith("0 rows made, 0 failed, 3 finished before, 2 failed before\n")
+
+    script.down = {"4"}
+    ran = command("bench", "retry", path)
+    assert (ran.status, script.asked) == (1, ["2", "4"])
+    assert ran.err.startswith("1 rows made, 1 failed, 3 finished before; ")
+    script.down = set()
+    assert command("bench", "retry", path).status == 0
+    assert answers(path, "direct") == [f"answer {n}" for n in range(1, 6)]
+    with Store.open(path) as store:
+        assert [row.attempts for row in store.rows("questions", "direct")] == [1, 2, 1, 3, 1]
+        assert len(store.meta["sessions"]) == 4
+        assert store.meta["limits"]["answer_tokens"] == 16
+
+
+def test_methods_models_and_questions_may_join(
+    script: Script, questions: Path, path: Path, command: Command, tmp_path: Path
+) -> None:
+    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    assert command("bench", "run", path, "--method", "trustmargin threshold=-1").status == 0
+    assert answers(path, "trustmargin threshold=-1.0") == [f"answer {n}" for n in range(1, 6)]
+    other = tmp_path / "other.jsonl"
+    other.write_text(ROW.format(n=9))
+    assert command("bench", "run", path, "--questions", other).err.startswith("2 rows made, 0 failed; ")
+    assert command("bench", "run", path, "--llm", "other").err.startswith("12 rows made, 0 failed; ")
+    with Store.open(path) as store:
+        assert [system.name for system in store.systems] == [
+            "direct @ lab",
+            "trustmargin threshold=-1.0 @ lab",
+            "direct @ other",
+            "trustmargin threshold=-1.0 @ other",
+        ]
+        assert store.sets == ("questions", "other")
+        assert all(len(list(store.rows("other", system.name))) == 1 for system in store.systems)
+    assert command("bench", "run", path).err.startswith("0 rows made, 0 failed, 24 finished before\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "differs"),
+    [
+        (("--answer-tokens", "64"), "limits answer_tokens 32, not 64"),
+        (("--seed", "4"), "seed None, not 4"),
+        (("--deterministic",), "deterministic False, not True"),
+        (("--retries", "2"), "retries 5, not 2"),
+        (("--where", "language=en"), "where language None, not en"),
+        (("--scorer", "other"), "scorer (nothing), not other"),
+    ],
+)
+def test_another_run_into_the_same_file_is_refused(
+    script: Script, questions: Path, path: Path, command: Command, typed: tuple[str, ...], differs: str
+) -> None:
+    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    script.asked.clear()
+    ran = command("bench", "run", path, *typed)
+    assert ran.status == 2
+    assert f"run.db was run differently: {differs}\nName another file, or give it what it was run with.\n" in ran.err
+    assert script.asked == []
+
+
+def test_other_questions_under_the_same_name_are_refused(
+    script: Script, questions: Path, path: Path, command: Command
+) -> None:
+    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    questions.write_text(ROW.format(n=1).replace("answer 1", "another gold"))
+    ran = command("bench", "run", path, "--questions", questions)
+    assert (ran.status, "the question set questions has other questions" in ran.err) == (2, True)
+
+
+def test_deterministic_prices_and_traces_reach_their_places(
+    script: Script, questions: Path, path: Path, command: Command
+) -> None:
+    ran = command(
+        *("bench", "run", path, "--questions", questions, "--method", "direct", "--deterministic", "--traces"),
+        *("--llm", "lab", "--llm", "openai:x", "--price", "1000000,0", "--price", "2000000,0", "--retries", "0"),
+        *("--concurrency", "3", "--json"),
+    )
+    assert ran.status == 0
+    assert script.opened == [("lab", {"deterministic": True}), ("openai:x", {"concurrency": 3, "retries": 0})]
+    with Store.open(path) as store:
+        for name, price in (("direct @ lab", 1), ("direct @ openai:x", 2)):
+            for row in store.rows("questions", name):
+                assert row.paid is not None
+                assert row.paid.money == price * row.paid.tokens_read
+                assert store.trace(name, "questions", row.question) is not None
+        paid = sum(
+            row.paid.money or 0 for each in store.systems for row in store.rows("questions", each.name) if row.paid
+        )
+    assert json.loads(ran.out)["money"] == paid
+    script.opened.clear()
+    assert command("bench", "retry", path).status == 0
+    assert script.opened[0] == ("lab", {"deterministic": True})
+
+
+BAD = [
+    (("run", "{run}"), 2, "UsageError: a new run needs questions: --questions FILE"),
+    (
+        ("run", "{run}", "--questions", "{q}", "--method", "trustmargn"),
+        2,
+        "UsageError: unknown method 'trustmargn'. Did",
+    ),
+    (("run", "{run}", "--questions", "{q}", "--method", "rag kk=3"), 2, "UsageError: unknown option of rag 'kk'. Did"),
+    (("run", "{run}", "--questions", "{q}", "--method", "rag 3"), 2, "UsageError: behind a method stand settings such"),
+    (("run", "{run}", "--questions", "{q}", "--method", 'rag "'), 2, "UsageError: --method takes a name and settings"),
+    (("run", "{run}", "--questions", "{q}", "--method", ""), 2, "UsageError: unknown method ''."),
+    (
+        ("run", "{run}", "--questions", "{q}", "--method", "rag", "--method", "rag"),
+        2,
+        "UsageError: rag on lab is asked",
+    ),
+    (("run", "{run}", "--questions", "{q}", "--passages", "givn"), 2, "UsageError: unknown choice of passages 'givn'"),
+    (("run", "{run}", "--questions", "{q}", "--price", "free"), 2, "UsageError: --price takes READ,WRITTEN"),
+    (("run", "{run}", "--questions", "{q}", "--price", "1,1", "--price", "2,2"), 2, "UsageError: --price stands once"),
+    (("run", "{run}", "--questions", "{q}", "--where", "english"), 2, "UsageError: --where takes NAME=VALUE"),
+    (("run", "{run}", "--questions", "{q}", "--passages", "given"), 0, ""),
+    (("run", "{run}", "--questions", "{twins}"), 1, "DataError: {twins}"),
+    (("run", "{run}", "--questions", "{bare}", "--passages", "given"), 1, "DataError: rag is to read the passages of"),
+    (("run", "{run}", "--questions", "{unanswered}"), 1, "DataError: {unanswered} looks like questions without"),
+    (("run", "{q}"), 1, "DataError: {q} is not a run file; it looks like JSON or jsonl, perhaps a question set"),
+    (("retry", "{run}"), 1, "DataError: there is no run file {run}; make one: arbitrag bench run {run}"),
+    (
+        ("run", "{folder}/none/run.db", "--questions", "{q}"),
+        1,
+        "DataError: cannot write {folder}/none/run.db: the folder",
+    ),
+    (("run", "{folder}"), 1, "DataError: {folder} cannot be read: Is a directory"),
+]
+
+
+@pytest.mark.parametrize(("typed", "status", "message"), BAD, ids=[" ".join(typed) for typed, _, _ in BAD])
+def test_what_is_wrong_is_one_line_and_leaves_no_file(
+    script: Script,
+    questions: Path,
+    path: Path,
+    command: Command,
+    tmp_path: Path,
+    typed: tuple[str, ...],
+    status: int,
+    message: str,
+) -> None:
+    files = {
+        "twins": ROW.format(n=1) * 2,
+        "bare": '{"question": "a", "answers": ["b"]}',
+        "unanswered": '{"question": "a"}',
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    places = {name: str(tmp_path / f"{name}.jsonl") for name in files}
+    places |= {"run": str(path), "q": str(questions), "folder": str(tmp_path)}
+    ran = command("bench", *(word.format(**places) for word in typed))
+    assert (ran.status, message.format(**places) in ran.err) == (status, True), ran.err
+    assert path.exists() == (status == 0)
+    assert script.asked == [] or status == 0
+    assert not [each for each in tmp_path.iterdir() if each.name.endswith(".part")]
+
+
+def test_a_second_process_is_refused(script: Script, questions: Path, path: Path, command: Command) -> None:
+    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    with Store.open(path, write=True):
+        ran = command("bench", "run", path)
+    assert ran.status == 1
+    assert ran.err == f"DataError: another process is writing {path}; wait until it ends, or name another file\n"
+
+
+def run_in_a_process(path: Path, questions: Path, server: ScriptedServer, *more: str) -> subprocess.Popen[bytes]:
+    words = ["bench", "run", str(path), "--questions", str(questions), "--llm", f"openai:x@{server.base_url}"]
+    command = [sys.executable, "-m", "arbitrag", *words, "--method", "direct", *more]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ})
+
+
+def wait_for_rows(path: Path, count: int) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if path.exists():
+            with Store.open(path) as store:
+                if store.sets and len(store.done("many", "direct")) >= count:
+                    return
+        time.sleep(0.05)
+    raise AssertionError("no rows came")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(tmp_path: Path, path: Path, how: signal.Signals) -> None:
+    questions = tmp_path / "many.jsonl"
+    questions.write_text("".join(ROW.format(n=n) for n in range(60)))
+    from arbitrag.testing.server import Fault
+
+    with ScriptedServer(faults=[Fault.slow(0.05)] * 1000) as server:
+        process = run_in_a_process(path, questions, server, "--concurrency", "2")
+        wait_for_rows(path, 5)
+        process.send_signal(how)
+        _, err = process.communicate()
+        with Store.open(path) as store:
+            kept = len(store.done("many", "direct"))
+        assert 5 <= kept < 60
+        if how is signal.SIGINT:
+            assert process.returncode == 130
+            assert (
+                f"{kept} of 60 rows are finished and kept; go on with: arbitrag bench run {path}\nstopped\n"
+                in err.decode()
+            )
+        server.faults.clear()
+        again = run_in_a_process(path, questions, server)
+        _, err = again.communicate()
+        assert again.returncode == 0
+        assert err.decode().startswith(f"{60 - kept} rows made, 0 failed, {kept} finished before; ")
+
+
+def test_a_command_is_noted_without_its_secrets() -> None:
+    words = [
+        "run",
+        "--llm",
+        "openai:m@https://me:pass@host/v1?key=abc",
+        "--index",
+        "postgres:postgresql://u:p@h/d",
+        "a b",
+    ]
+    assert without_secrets(words) == (
+        "run --llm 'openai:m@https://[hidden]@host/v1?[hidden]' --index 'postgres:postgresql://[hidden]@h/d' 'a b'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("tally", "text"),
+    [
+        (Tally(9, done=5, seconds=2.0, tokens=999), "2.5/s, 999 tokens"),
+        (Tally(9, done=5, seconds=2.0, tokens=12_345, failed=2), "2.5/s, 2 failed, 12.3k tokens"),
+        (Tally(9, done=1, seconds=2.0, tokens=2_500_000_000, money=1.23456), "0.5/s, 2.5G tokens, 1.235 paid"),
+        (Tally(9), "0.0/s, 0 tokens"),
+    ],
+)
+def test_progress_in_a_few_words(tally: Tally, text: str) -> None:
+    assert noted(tally) == text
+
+
+def test_the_embedded_model_gives_the_same_numbers_at_any_width(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys
+        from arbitrag.cli import main
+        for width in ("1", "64"):
+            words = ["--questions", "lab:questions?count=8", "--deterministic", "--concurrency", width]
+            assert main(["bench", "run", f"{sys.argv[1]}/{width}.db", *words]) == 0
+        """
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
+    found = []
+    for width in ("1", "64"):
+        with Store.open(tmp_path / f"{width}.db") as store:
+            (name,) = store.sets
+            rows = [row for system in store.systems for row in store.rows(name, system.name)]
+            found.append([(row.question, row.answer, row.strategy, row.why, dict(row.scores)) for row in rows])
+            assert len(rows) == 24
+    assert found[0] == found[1]
