@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from arbitrag.encode.base import Encoder, Vectors
+from arbitrag.encode.heads import Similarities, compare
+from arbitrag.encode.reuse import Pool, encode_passages
 from arbitrag.errors import CapabilityError, ContextError
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores
 from arbitrag.prompts import Field, PromptBook
@@ -21,6 +24,9 @@ from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.stages.fit import Fit, fit
 from arbitrag.trace import Recorder, Result
 from arbitrag.types import Passage, Question, to_plain
+
+if TYPE_CHECKING:
+    import numpy as np
 
 R = TypeVar("R", bound=Result)
 T = TypeVar("T")
@@ -146,7 +152,10 @@ def _digest(passages: Sequence[Passage]) -> str:
 
 @dataclass(frozen=True)
 class Kit:
-    """The parts of a run; make one with ``Kit.of``. ``where`` is what the metadata of every passage must say."""
+    """The parts of a run; make one with ``Kit.of``. ``where`` is what the metadata of every passage must say.
+
+    ``pools`` are the texts that were encoded for ``nearest``, kept for the length of the run.
+    """
 
     llm: Model
     scorer: Model
@@ -154,6 +163,8 @@ class Kit:
     where: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = Limits()
     recorder: Recorder = field(default_factory=Recorder)
+    encoder: Encoder | None = None
+    pools: dict[str, Pool] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -161,6 +172,7 @@ class Kit:
         llm: LLM,
         retriever: Retriever | None = None,
         *,
+        encoder: Encoder | None = None,
         scorer: LLM | None = None,
         where: Mapping[str, str] | None = None,
         limits: Limits = Limits(),
@@ -184,6 +196,7 @@ class Kit:
             dict(where or {}),
             limits,
             recorder,
+            encoder,
         )
 
     def recording(self) -> Kit:
@@ -216,9 +229,54 @@ class Kit:
             return found
         return found.then(await self.scorer.fit(found.kept, prompt, reply_tokens=reply_tokens, **fields))
 
+    async def embed(self, passages: Sequence[Passage]) -> np.ndarray:
+        """Unit vectors (passages, width) float32. What an index stored with this encoder is not computed again."""
+        encoder = self._encoder()
+        return await self._vectors({"passages": _digest(passages)}, lambda: encode_passages(passages, encoder))
+
+    async def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors (texts, width) float32, read as queries."""
+        encoder = self._encoder()
+        return await self._vectors({"queries": list(texts)}, lambda: encoder.encode(texts, kind="query"))
+
+    async def _vectors(self, request: Mapping[str, Any], encode: Callable[[], Awaitable[np.ndarray]]) -> np.ndarray:
+        async def ask() -> Vectors:
+            return Vectors(await encode())
+
+        return (await self.recorder.call("embed", "encoder", self._encoder(), request, ask)).rows
+
+    async def compare(self, pairs: Sequence[tuple[str, str]]) -> Similarities:
+        """How alike the two texts of each pair are, by each head that the encoder has."""
+        encoder, request = self._encoder(), {"pairs": [list(pair) for pair in pairs]}
+        return await self.recorder.call("compare", "encoder", encoder, request, lambda: compare(pairs, encoder))
+
+    async def nearest(
+        self, query: str, k: int, pool: str, read: Callable[[], Sequence[Passage]]
+    ) -> tuple[Passage, ...]:
+        """At most ``k`` passages of a named pool, most like the query first, with the cosine as their score.
+
+        ``read`` gives the passages of the pool. It is called, and they are encoded, once in a run.
+        """
+        check_k(k)
+        encoder = self._encoder()
+
+        async def ask() -> tuple[Passage, ...]:
+            if pool not in self.pools:
+                self.pools[pool] = Pool(read, encoder)
+            return await self.pools[pool].nearest(query, k)
+
+        return await self.recorder.call("retrieve", "examples", encoder, {"query": query, "k": k, "pool": pool}, ask)
+
+    def _encoder(self) -> Encoder:
+        if self.encoder is None:
+            raise CapabilityError(
+                "there is no encoder; give one (--encoder hash, or st:MODEL), or an index with vectors"
+            )
+        return self.encoder
+
     async def aclose(self) -> None:
-        """Close the models and the retriever."""
-        parts = [self.llm.backend, self.retriever]
+        """Close the models, the retriever and the encoder."""
+        parts = [self.llm.backend, self.retriever, self.encoder]
         if self.scorer.backend is not self.llm.backend:
             parts.append(self.scorer.backend)
         await asyncio.gather(*(part.aclose() for part in parts if part is not None))

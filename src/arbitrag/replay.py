@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from arbitrag.encode.base import Encoder
 from arbitrag.errors import (
     ArbitragError,
     BackendError,
@@ -156,6 +157,7 @@ def _kit(trace: Trace) -> Kit:
         llm=model("llm", trace.llm),
         scorer=model("scorer" if separate else "llm", trace.scorer),
         retriever=cast(Retriever, _Absent(trace.retriever)) if trace.retriever else None,
+        encoder=cast(Encoder, _Absent(trace.encoder)) if trace.encoder else None,
         where=trace.where,
         limits=limits,
         recorder=recorder,

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag import __version__
+from arbitrag.encode import open_encoder
+from arbitrag.encode.base import Encoder
 from arbitrag.errors import ArbitragError, CapabilityError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
 from arbitrag.methods import load
-from arbitrag.methods.base import Method, settings
+from arbitrag.methods.base import Method, Prepared, settings
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
@@ -26,12 +28,20 @@ from arbitrag.types import Decision, Need, Passage, Question, Verdict, to_plain
 
 
 async def check(method: Method, kit: Kit) -> None:
-    """Raise CapabilityError, before any question is asked, when the kit lacks something that the method needs."""
+    """Raise CapabilityError, before any question is asked, when the kit lacks something that the method needs.
+
+    A method that prepares itself does so here, and raises what is wrong with its files.
+    """
     needs = method.needs
     if Need.RETRIEVE in needs and kit.retriever is None:
         raise CapabilityError(
             f"{method.name} needs passages, and there is nothing to retrieve from.\n"
             "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or --passages FILE."
+        )
+    if Need.ENCODE in needs and kit.encoder is None:
+        raise CapabilityError(
+            f"{method.name} compares texts, and there is no encoder.\n"
+            "Give one (--encoder hash needs no model; --encoder st:MODEL, bge-m3:MODEL), or an index with vectors."
         )
     offer = await kit.llm.backend.offer()
     offered, name, evidence = offer.needs, kit.llm.backend.name, offer.evidence
@@ -39,7 +49,7 @@ async def check(method: Method, kit: Kit) -> None:
         scorer = await kit.scorer.backend.offer()
         offered = offered & ~Need.SCORE | scorer.needs & Need.SCORE
         name, evidence = f"{name} with the scorer {kit.scorer.backend.name}", (*evidence, *scorer.evidence)
-    asked = needs & ~Need.RETRIEVE
+    asked = needs.of_model
     if missing := asked & ~offered:
         about = tuple(f"{each.name.lower()}:" for each in missing if each.name)
         found = "".join(f"\n  {line}" for line in evidence if line.startswith(about))
@@ -52,6 +62,8 @@ async def check(method: Method, kit: Kit) -> None:
             f"{method.name} needs {asked.names()}; {name} offers {offered.names()}.{found}\n"
             f"{ways}, or see what runs here: arbitrag methods --llm {kit.llm.backend.name}"
         )
+    if isinstance(method, Prepared):
+        await method.prepare(kit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,7 @@ def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decisi
         llm=kit.llm.backend.name,
         scorer=kit.scorer.backend.name,
         retriever=kit.retriever.name if kit.retriever else "",
+        encoder=kit.encoder.name if kit.encoder else "",
         limits=to_plain(kit.limits),
         prompts=kit.recorder.prompts,
         calls=tuple(kit.recorder.calls),
@@ -157,7 +170,7 @@ async def open_kit(
     llm: str | LLM = "lab",
     *,
     index: str | Path | None = None,
-    encoder: str | None = None,
+    encoder: str | Encoder | None = None,
     mode: str | None = None,
     where: Mapping[str, str] | None = None,
     passages: Sequence[Passage] | None = None,
@@ -170,11 +183,12 @@ async def open_kit(
 ) -> AsyncIterator[Kit]:
     """A kit from addresses: models as ``open_llm`` takes them, passages from an index, a list or a retriever.
 
-    With the embedded model and no passages, the embedded world's own documents are the passages. ``encoder`` and
-    ``mode`` say how an index with vectors is searched (see ``open_index``), and ``where`` keeps only passages whose
-    metadata has each of these values. ``cache`` is a folder that keeps responses; ``wording`` one with prompt files of
-    the user's own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the end; a model or
-    retriever that was passed in as an object is the caller's to close.
+    With the embedded model and no passages, the embedded world's own documents are the passages. ``encoder`` is what
+    texts are compared with, and what an index with vectors is searched with; without one it is the one that the index
+    was made with, or else ``hash``. ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps
+    only passages whose metadata has each of these values. ``cache`` is a folder that keeps responses; ``wording`` one
+    with prompt files of the user's own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the
+    end; a model, retriever or encoder that was passed in as an object is the caller's to close.
 
     Raises UsageError, DataError, MissingExtra or BackendError when a part cannot be opened.
     """
@@ -182,8 +196,8 @@ async def open_kit(
         raise UsageError("give an index, passages or a retriever, not several of them")
     if price is not None and not isinstance(llm, str):
         raise UsageError("a price goes with a model's address; a model that is passed in has its own")
-    if index is None and (encoder is not None or mode is not None):
-        raise UsageError("an encoder and a mode are for searching an index; give one")
+    if index is None and mode is not None:
+        raise UsageError("a mode is for searching an index; give one")
     async with AsyncExitStack() as opened:
 
         def model(given: str | LLM, price: Price | None = None) -> LLM:
@@ -200,6 +214,9 @@ async def open_kit(
             opened.callback(cached.close)
             return cached
 
+        if isinstance(encoder, str):
+            encoder = open_encoder(encoder)
+            opened.push_async_callback(encoder.aclose)
         if passages is not None:
             retriever = FixedRetriever(passages)
         elif index is not None:
@@ -212,6 +229,7 @@ async def open_kit(
         yield Kit.of(
             model(llm, price),
             retriever,
+            encoder=encoder or getattr(retriever, "encoder", None) or open_encoder("hash"),
             scorer=None if scorer is None else model(scorer),
             where=where,
             limits=limits,

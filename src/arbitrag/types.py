@@ -28,6 +28,12 @@ class Need(Flag):
     INSPECT = auto()
     NEXT_TOKEN = auto()
     RETRIEVE = auto()
+    ENCODE = auto()
+
+    @property
+    def of_model(self) -> Need:
+        """What of it a language model has to offer; the rest comes from other parts of a kit."""
+        return self & ~(Need.RETRIEVE | Need.ENCODE)
 
     def names(self) -> str:
         """The members in words: ``generate and score``."""
@@ -52,7 +58,8 @@ class Passage:
 
     ``line`` counts from 1 and ``offset`` counts characters from 0, both in the text extracted from ``source``;
     ``score`` is the retriever's, and only comparable within one result list. ``embedding`` is the vector of shape
-    (width,) that an index stored for it; it never travels as JSON.
+    (width,) that an index stored for it, and ``embedded_by`` the identity of the encoder that made it, where that is
+    known; neither travels as JSON.
     """
 
     text: str
@@ -65,6 +72,7 @@ class Passage:
     date: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     embedding: np.ndarray | None = field(default=None, repr=False, compare=False)
+    embedded_by: str = field(default="", repr=False, compare=False)
 
     @property
     def place(self) -> str:
@@ -166,7 +174,7 @@ class Verdict:
         return plain
 
 
-NOT_PLAIN = frozenset({"trace", "embedding"})  # fields that are left out of JSON
+NOT_PLAIN = frozenset({"trace", "embedding", "embedded_by"})  # fields that are left out of JSON
 
 
 def to_plain(value: Any) -> Any:

@@ -29,12 +29,10 @@ def methods(
     if llm is not None:
         import asyncio
 
-        from arbitrag.types import Need
-
         offer = asyncio.run(_offer(llm))
         evidence = offer.evidence
         for row, kind in zip(rows, kinds, strict=True):
-            missing = kind.needs & ~Need.RETRIEVE & ~offer.needs
+            missing = kind.needs.of_model & ~offer.needs
             row["runs"] = not missing
             row["missing"] = missing.names() if missing else ""
     if as_json:

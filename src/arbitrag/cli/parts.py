@@ -32,7 +32,9 @@ Index = Annotated[
 ]
 Encoder = Annotated[
     str | None,
-    typer.Option("--encoder", metavar="ADDRESS", help="For vectors: hash, st:MODEL, onnx:FOLDER or openai:MODEL@URL."),
+    typer.Option(
+        "--encoder", metavar="ADDRESS", help="For vectors: hash, st:MODEL, bge-m3:MODEL, onnx:FOLDER, openai:MODEL@URL."
+    ),
 ]
 Mode = Annotated[
     str | None, typer.Option("--mode", metavar="NAME", help="Search an index with vectors by bm25, dense or hybrid.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from arbitrag.errors import BackendError
@@ -39,6 +40,13 @@ class Encoder(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """What came of encoding: ``rows`` (texts, width) float32."""
+
+    rows: np.ndarray
 
 
 def prompt_for(kind: Kind, prompts: Mapping[str, str | None]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit
@@ -20,6 +20,15 @@ class Method(Protocol):
     paper: ClassVar[str]
 
     async def answer(self, question: Question, kit: Kit) -> Verdict: ...
+
+
+@runtime_checkable
+class Prepared(Protocol):
+    """A method that has something to read before the first question."""
+
+    async def prepare(self, kit: Kit) -> None:
+        """Raises DataError or UsageError when that cannot be read."""
+        ...
 
 
 def settings(method: Method) -> dict[str, Any]:

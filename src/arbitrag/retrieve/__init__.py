@@ -50,19 +50,18 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
 
 @asynccontextmanager
 async def opened_index(
-    address: str | Path, *, encoder: str | None = None, mode: str | None = None
+    address: str | Path, *, encoder: str | Encoder | None = None, mode: str | None = None
 ) -> AsyncIterator[Retriever]:
-    """``open_index`` for the length of a block, with the encoder given by its address; both are closed at the end."""
+    """``open_index`` for the length of a block; what it opens is closed at the end, also an encoder at an address."""
     if mode is not None and mode not in MODES:
         raise unknown("mode", mode, MODES)
     async with AsyncExitStack() as opened:
-        vectors = None
-        if encoder is not None:
+        if isinstance(encoder, str):
             from arbitrag.encode import open_encoder
 
-            vectors = open_encoder(encoder)
-            opened.push_async_callback(vectors.aclose)
-        retriever = open_index(address, encoder=vectors, mode=mode)
+            encoder = open_encoder(encoder)
+            opened.push_async_callback(encoder.aclose)
+        retriever = open_index(address, encoder=encoder, mode=mode)
         opened.push_async_callback(retriever.aclose)
         yield retriever
 
@@ -105,12 +104,15 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
             "arbitrag index FOLDER -o OTHER.idx --encoder hash"
         )
     from arbitrag.encode import open_encoder
+    from arbitrag.encode.later import LaterEncoder
     from arbitrag.retrieve.dense import DenseIndex, StoredVectors, WithEmbeddings
     from arbitrag.retrieve.hybrid import HybridRetriever
 
     vectors = StoredVectors(path)
+    manifest = vectors.current()[0].manifest
     if mode == "bm25":
-        return WithEmbeddings(texts, vectors)
-    opened = encoder or open_encoder(vectors.current()[0].manifest.encoder)
+        maker = LaterEncoder(manifest.encoder, manifest.identity, manifest.width)
+        return WithEmbeddings(texts, vectors, maker, closes=True)
+    opened = encoder or open_encoder(manifest.encoder)
     dense = DenseIndex(texts, vectors, opened, path, closes=encoder is None)
-    return dense if mode == "dense" else WithEmbeddings(HybridRetriever(texts, dense), vectors)
+    return dense if mode == "dense" else WithEmbeddings(HybridRetriever(texts, dense), vectors, opened)

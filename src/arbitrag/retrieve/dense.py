@@ -53,7 +53,7 @@ class StoredVectors:
         rows = vectors.rows_of([passage_key(passage) for passage in passages])
         found = vectors.take(rows)
         return tuple(
-            passage if row < 0 else replace(passage, embedding=vector)
+            passage if row < 0 else replace(passage, embedding=vector, embedded_by=vectors.manifest.identity)
             for passage, row, vector in zip(passages, rows, found, strict=True)
         )
 
@@ -83,7 +83,7 @@ class DenseIndex:
         self.name = f"dense:{printable(str(folder))}"
         self._texts = texts
         self._vectors = vectors
-        self._encoder = encoder
+        self.encoder = encoder
         self._folder = folder
         self._closes = closes
         self.identity = self._named()
@@ -95,12 +95,12 @@ class DenseIndex:
         BackendError when the encoder fails, IndexFileError when the index is damaged or the vector has another width.
         """
         check_k(k)
-        vector = (await self._encoder.encode([query], kind="query"))[0]
+        vector = (await self.encoder.encode([query], kind="query"))[0]
         vectors, _ = self._vectors.current()
         if len(vector) != vectors.manifest.width:
             raise IndexFileError(
                 f"the vectors of {printable(str(self._folder))} are {vectors.manifest.width} wide, "
-                f"{printable(self._encoder.name)} gave one of {len(vector)}"
+                f"{printable(self.encoder.name)} gave one of {len(vector)}"
             )
         if not vector.any():
             return ()
@@ -110,12 +110,12 @@ class DenseIndex:
 
     async def aclose(self) -> None:
         if self._closes:
-            await self._encoder.aclose()
+            await self.encoder.aclose()
 
     def _named(self) -> str:
         _, codes = self._vectors.current()
         how = "exact" if codes is None else f"codes{CANDIDATES}"
-        return f"dense:{self._texts.identity}:{self._encoder.identity}:{how}"
+        return f"dense:{self._texts.identity}:{self.encoder.identity}:{how}"
 
     def _search(self, query: np.ndarray, k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
         vectors, codes = self._vectors.current()
@@ -133,18 +133,28 @@ class DenseIndex:
         known = self._texts.passages_by_key(keys)
         embeddings = vectors.take(rows)
         return tuple(
-            replace(known[key], score=round(float(score), 6), embedding=embedding)
+            replace(
+                known[key],
+                score=round(float(score), 6),
+                embedding=embedding,
+                embedded_by=vectors.manifest.identity,
+            )
             for key, score, embedding in zip(keys, scores, embeddings, strict=True)
             if key in known
         )
 
 
 class WithEmbeddings:
-    """Another retriever over the same index, whose passages then carry their stored ``embedding``."""
+    """Another retriever over the same index, whose passages then carry their stored ``embedding``.
 
-    def __init__(self, inner: Retriever, vectors: StoredVectors) -> None:
+    ``encoder`` is the one that made them. It is closed with the retriever, unless ``inner`` does it.
+    """
+
+    def __init__(self, inner: Retriever, vectors: StoredVectors, encoder: Encoder, *, closes: bool = False) -> None:
+        self.encoder = encoder
         self._inner = inner
         self._vectors = vectors
+        self._closes = closes
         self.name = inner.name
         self.identity = inner.identity
 
@@ -156,6 +166,8 @@ class WithEmbeddings:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+        if self._closes:
+            await self.encoder.aclose()
 
 
 def nearest(

@@ -70,7 +70,7 @@ class ElasticRetriever:
         self._shown = f"index '{one_line(index)}' at {url.shown}"
         self._index = index
         self._mode: Mode = mode
-        self._encoder = encoder
+        self.encoder = encoder
         self._closes_encoder = closes_encoder
         self._text_field = text_field
         self._checking = asyncio.Lock()
@@ -124,8 +124,8 @@ class ElasticRetriever:
     async def aclose(self) -> None:
         """Close the connections."""
         await self._client.close()
-        if self._closes_encoder and self._encoder is not None:
-            await self._encoder.aclose()
+        if self._closes_encoder and self.encoder is not None:
+            await self.encoder.aclose()
 
     async def _body(self, query: str, k: int, terms: list[dict[str, Any]]) -> dict[str, Any] | None:
         """The search request; None when there is nothing in the query to compare."""
@@ -135,9 +135,9 @@ class ElasticRetriever:
             fields = list(dict.fromkeys((self._text_field, "title")))
             words = {"multi_match": {"query": query, "fields": fields, "lenient": True}}
             return {**shape, "query": {"bool": {"must": words, "filter": terms}}}
-        assert self._encoder is not None
-        await self._check(self._encoder)
-        vector = (await self._encoder.encode([query], kind="query"))[0]
+        assert self.encoder is not None
+        await self._check(self.encoder)
+        vector = (await self.encoder.encode([query], kind="query"))[0]
         if not vector.any():
             return None
         knn = {"field": "embedding", "query_vector": vector.tolist(), "k": k, "num_candidates": max(_CANDIDATES, 2 * k)}
@@ -164,7 +164,10 @@ class ElasticRetriever:
                 store=self._shown,
             )
             vector = (hit.get("fields") or {}).get("embedding")
-            yield found if vector is None else replace(found, embedding=np.asarray(vector, np.float32))
+            maker = self.encoder.identity if self.encoder is not None and self._mode == "vector" else ""
+            if vector is not None:
+                found = replace(found, embedding=np.asarray(vector, np.float32), embedded_by=maker)
+            yield found
 
 
 async def load(

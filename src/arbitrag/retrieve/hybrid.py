@@ -73,7 +73,7 @@ def fuse(rankings: Sequence[Sequence[Passage]], *, k0: int = 60) -> tuple[Passag
             scores[same] = scores.get(same, 0.0) + 1 / (k0 + rank)
             known = passages.setdefault(same, passage)
             if known.embedding is None and passage.embedding is not None:
-                passages[same] = replace(known, embedding=passage.embedding)
+                passages[same] = replace(known, embedding=passage.embedding, embedded_by=passage.embedded_by)
     # The sort is stable, and the dictionary is in the order of the rankings.
     ordered = sorted(scores, key=lambda same: -scores[same])
     return tuple(replace(passages[same], score=scores[same]) for same in ordered)

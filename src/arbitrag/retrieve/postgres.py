@@ -104,7 +104,7 @@ class PostgresRetriever:
         self._place = place
         self._layout = layout
         self._mode: Mode = mode
-        self._encoder = encoder
+        self.encoder = encoder
         self._closes_encoder = closes_encoder
         self._timeout_s = timeout_s
         self._statements: dict[tuple[Mode, bool], sql.Composed] = {}
@@ -193,22 +193,22 @@ class PostgresRetriever:
             "k": k,
         }
         rows = await self._rows(self._statement(mode, bool(where)), values, depth if mode != "text" else 0)
-        return tuple(map(_passage, rows))
+        return tuple(_passage(row, self._layout.encoder) for row in rows)
 
     async def aclose(self) -> None:
         """Give the connections back to the server."""
         await self._pool.close()
-        if self._closes_encoder and self._encoder is not None:
-            await self._encoder.aclose()
+        if self._closes_encoder and self.encoder is not None:
+            await self.encoder.aclose()
 
     async def _vector(self, query: str) -> str | None:
         """The query's vector in pgvector's notation; None in text mode, and for a vector of zeros."""
-        if self._mode == "text" or self._encoder is None:
+        if self._mode == "text" or self.encoder is None:
             return None
-        vectors = await self._encoder.encode([query], kind="query")
+        vectors = await self.encoder.encode([query], kind="query")
         if vectors.shape != (1, self._layout.width):
             raise IndexFileError(
-                f"{self._encoder.name} gave a vector of shape {vectors.shape} for one query; table "
+                f"{self.encoder.name} gave a vector of shape {vectors.shape} for one query; table "
                 f"'{self._place.table}' at {self._place.server} holds vectors {self._layout.width} wide"
             )
         return vector_text(vectors[0]) if vectors.any() else None
@@ -343,7 +343,7 @@ def _prepared(
     return layout
 
 
-def _passage(row: tuple[Any, ...]) -> Passage:
+def _passage(row: tuple[Any, ...], encoder: str) -> Passage:
     id, text, title, source, line, offset, date, metadata, embedding, score = row
     return Passage(
         text=text,
@@ -356,4 +356,5 @@ def _passage(row: tuple[Any, ...]) -> Passage:
         date=date,
         metadata=flat(metadata),
         embedding=None if embedding is None else np.array(embedding, np.float32),
+        embedded_by="" if embedding is None else encoder,
     )

@@ -62,7 +62,7 @@ class QdrantRetriever:
         """
         self._client = client
         self._collection = collection
-        self._encoder = encoder
+        self.encoder = encoder
         self._text_field = text_field
         self._closes_client = closes_client
         self._closes_encoder = closes_encoder
@@ -111,7 +111,7 @@ class QdrantRetriever:
         """
         check_k(k)
         await self._check()
-        vector = (await self._encoder.encode([query], kind="query"))[0]
+        vector = (await self.encoder.encode([query], kind="query"))[0]
         if not vector.any():
             return ()
         conditions = [_equals(key, value) for key, value in (where or {}).items()]
@@ -131,14 +131,14 @@ class QdrantRetriever:
         if self._closes_client:
             await self._client.close()
         if self._closes_encoder:
-            await self._encoder.aclose()
+            await self.encoder.aclose()
 
     async def _check(self) -> None:
         """Once, before the first vector is compared: the collection holds vectors of this encoder."""
         async with self._checking:
             if self._checked:
                 return
-            await _suits(self._client, self._collection, self._encoder, self._encoder.width, self._shown)
+            await _suits(self._client, self._collection, self.encoder, self.encoder.width, self._shown)
             self._checked = True
 
     def _passages(self, points: Iterable[models.ScoredPoint]) -> Iterator[Passage]:
@@ -146,7 +146,8 @@ class QdrantRetriever:
             found = from_document(
                 point.payload or {}, id=str(point.id), score=point.score, text_field=self._text_field, store=self._shown
             )
-            yield replace(found, embedding=np.asarray(point.vector, np.float32))
+            vector = np.asarray(point.vector, np.float32)
+            yield replace(found, embedding=vector, embedded_by=self.encoder.identity)
 
 
 async def load(

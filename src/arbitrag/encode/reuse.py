@@ -1,0 +1,58 @@
+"""Encode no text twice: passages that an index has encoded, and pools of texts that every question is compared with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from arbitrag.encode.base import Encoder
+from arbitrag.errors import DataError
+from arbitrag.retrieve.document import encoded_text
+from arbitrag.types import Passage
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+async def encode_passages(passages: Sequence[Passage], encoder: Encoder) -> np.ndarray:
+    """Vectors (passages, width) float32: those that this encoder made before, and the others in one call."""
+    import numpy as np
+
+    stored = [each.embedding if each.embedded_by == encoder.identity else None for each in passages]
+    fresh = [encoded_text(passage) for passage, vector in zip(passages, stored, strict=True) if vector is None]
+    if not passages:
+        return np.empty((0, encoder.width or 0), np.float32)
+    rows = iter(await encoder.encode(fresh, kind="passage") if fresh else ())
+    return np.stack([np.asarray(next(rows) if vector is None else vector, np.float32) for vector in stored])
+
+
+class Pool:
+    """Texts that are read and encoded when the first question needs them, and then stay."""
+
+    def __init__(self, read: Callable[[], Sequence[Passage]], encoder: Encoder) -> None:
+        self._read = read
+        self._encoder = encoder
+        self._lock = asyncio.Lock()
+        self._encoded: tuple[Sequence[Passage], np.ndarray] | None = None
+
+    async def nearest(self, query: str, k: int) -> tuple[Passage, ...]:
+        """The ``k`` passages with the highest cosine to the query, which is their score; equal ones in their order."""
+        import numpy as np
+
+        passages, vectors = await self._ready()
+        asked = (await self._encoder.encode([query], kind="query"))[0]
+        scores = np.round(vectors @ asked, 6)  # the last bits depend on the machine
+        best = np.argsort(-scores, kind="stable")[:k]
+        return tuple(replace(passages[row], score=float(scores[row])) for row in best)
+
+    async def _ready(self) -> tuple[Sequence[Passage], np.ndarray]:
+        async with self._lock:
+            if self._encoded is None:
+                passages = self._read()
+                if not passages:
+                    raise DataError("there are no examples to compare a question with")
+                texts = [passage.text for passage in passages]
+                self._encoded = passages, await self._encoder.encode(texts, kind="query")
+        return self._encoded
