@@ -1,0 +1,136 @@
+"""A report as one HTML page that needs nothing else: no script, no font, no picture, no request.
+
+The template escapes everything; what could act on a reader beyond HTML (control and direction characters) is made
+visible before. Intervals are drawn, so that they can be seen before they are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arbitrag.evaluate.compare import Interval
+from arbitrag.evaluate.formats import about
+from arbitrag.evaluate.measure import METRICS
+from arbitrag.evaluate.report import Report, SetReport
+from arbitrag.evaluate.tables import Table, heading, mark, name, percent, ranged, tables
+from arbitrag.text import one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+_LONG = 2000  # characters of a value, such as a command
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One interval: its ends and its mean in percent of the chart's width, None where there is none."""
+
+    name: str
+    low: float | None
+    mean: float | None
+    high: float | None
+    words: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Intervals on one scale. ``ticks`` are places in percent with their words; ``zero`` is the place of no difference."""
+
+    title: str
+    bars: tuple[Bar, ...]
+    ticks: tuple[tuple[float, str], ...]
+    zero: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the page says of a set."""
+
+    title: str
+    lines: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    tables: tuple[Table, ...]
+
+
+def page(report: Report) -> str:
+    """The page, as a text to be written in UTF-8."""
+    return _template().render(
+        title=name(report.run),
+        sections=[_section(each) for each in report.sets],
+        rules=report.rules,
+        systems=[
+            (name(each.name), name(each.method), name(each.model), one_line(_settings(each.settings), _LONG))
+            for each in report.systems
+        ],
+        about=[(one_line(key, _LONG), one_line(value, _LONG)) for key, value in about(report)],
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _section(found: SetReport) -> Section:
+    charts = [_means(found, metric) for metric in found.metrics]
+    if found.baseline is not None and len(found.figures) > 1:
+        charts += [_differences(found, metric, found.baseline) for metric in found.metrics]
+    shown = tuple(charts) if found.compared else ()
+    return Section(name(found.name), heading(found), shown, tables(found))
+
+
+def _means(found: SetReport, metric: str) -> Chart:
+    intervals = [each.metrics[metric] for each in found.figures]
+    marks = [mark(found, metric, each.system) for each in found.figures]
+    return _chart(METRICS[metric].title, [each.system for each in found.figures], intervals, marks)
+
+
+def _differences(found: SetReport, metric: str, baseline: str) -> Chart:
+    others = [each.system for each in found.figures if each.system != baseline]
+    intervals = []
+    for system in others:
+        pair = found.pair(metric, baseline, system)
+        assert pair is not None
+        intervals.append(pair.difference if pair.left == system else _turned(pair.difference))
+    marks = [mark(found, metric, system) for system in others]
+    title = f"{METRICS[metric].title}: difference from {name(baseline)}"
+    return _chart(title, others, intervals, marks, with_zero=True)
+
+
+def _turned(interval: Interval) -> Interval:
+    """Of right - left, given that of left - right."""
+    low, mean, high = (None if end is None else -end for end in (interval.high, interval.mean, interval.low))
+    return Interval(interval.questions, mean, low, high, interval.level, interval.resamples, interval.seed)
+
+
+def _chart(
+    title: str, names: Sequence[str], intervals: Sequence[Interval], marks: Sequence[str], *, with_zero: bool = False
+) -> Chart:
+    ends = [end for each in intervals for end in (each.low, each.mean, each.high) if end is not None]
+    ends += [0.0] if with_zero or not ends else []
+    margin = max(0.01, 0.06 * (max(ends) - min(ends)))
+    first, last = min(ends) - margin, max(ends) + margin
+
+    def place(value: float | None) -> float | None:
+        return None if value is None else round(100 * (value - first) / (last - first), 2)
+
+    bars = tuple(
+        Bar(name(each), place(interval.low), place(interval.mean), place(interval.high), ranged(interval), sign)
+        for each, interval, sign in zip(names, intervals, marks, strict=True)
+    )
+    ticks = tuple((share, percent(first + share / 100 * (last - first))) for share in (0.0, 50.0, 100.0))
+    return Chart(title, bars, ticks, place(0.0) if with_zero else None)
+
+
+def _settings(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in settings.items()) or "none"

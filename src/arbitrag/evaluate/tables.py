@@ -1,0 +1,315 @@
+"""A report as tables of short texts, the same ones for the terminal, markdown and the page.
+
+Shares are in percent, with an interval in brackets behind them. What has no value is "–". Names come from outside:
+they are made printable here, and whoever writes a table escapes them for what it writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from arbitrag.evaluate.compare import Interval
+from arbitrag.evaluate.figures import Cost, Figures, Pair
+from arbitrag.evaluate.measure import METRICS
+from arbitrag.evaluate.report import SIGNIFICANT, SetReport
+from arbitrag.evaluate.sources import STRATEGIES
+from arbitrag.text import one_line
+
+NOTHING = "–"
+BETTER, WORSE = "▲", "▼"
+_NAME = 200  # characters of a name, which is more than anybody gives one
+_COSTS = {
+    "calls": "Calls",
+    "steps": "Steps",
+    "tokens_read": "Tokens read",
+    "tokens_reused": "Reused",
+    "tokens_written": "Written",
+    "seconds": "Seconds",
+    "money": "Money",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as wide as the ``head``; ``notes`` explain what stands above them."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def tables(found: SetReport) -> tuple[Table, ...]:
+    """Everything about a set, leaving out what it says nothing of: an attack where nothing was planted, and so on."""
+    if not found.figures:
+        return ()
+    every = (
+        _scores(found),
+        _outcomes(found),
+        _trouble(found),
+        _confidence(found),
+        _attack(found),
+        _taken(found),
+        _slices(found, "scenario"),
+        _slices(found, "group"),
+        _costs(found),
+        *(_pairs(found, metric) for metric in found.metrics),
+        _oracles(found, found.metrics[0]),
+    )
+    return tuple(table for table in every if table.rows)
+
+
+def heading(found: SetReport) -> tuple[str, ...]:
+    """What a set is and what of it is compared, a sentence each."""
+    lines = [f"{found.questions:,} questions" + (f", digest {name(found.digest)}" if found.digest else "")]
+    for each in found.waiting:
+        lines.append(f"{name(each)} has no row yet and is left out")
+    if not found.figures:
+        lines.append("nothing has been answered yet")
+        return tuple(lines)
+    if found.compared < found.questions:
+        lines.append(
+            f"compared over the {found.compared:,} questions for which every system here has a row; "
+            f"{found.questions - found.compared:,} are left out until the run goes on"
+        )
+    behind = [each for each in found.figures if each.rows < found.questions]
+    if behind:
+        lines.append("unfinished: " + ", ".join(f"{name(each.system)} {each.rows:,} rows" for each in behind))
+    failed = sum(each.failed for each in found.figures)
+    if failed:
+        lines.append(f"{failed:,} failed rows, which count as wrong; ask them again: arbitrag bench retry")
+    return tuple(lines)
+
+
+def counting(found: SetReport) -> str:
+    """How the intervals of a set were taken."""
+    return (
+        f"intervals of {100 * found.level:g}%: paired bootstrap, {found.resamples:,} resamples, seed {found.seed}; "
+        "p: McNemar's exact test, for F1 random signs, adjusted by Holm over all pairs of systems"
+    )
+
+
+def name(text: str) -> str:
+    """A name from outside on one line, printable."""
+    return one_line(text, _NAME) or NOTHING
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:.1f}"
+
+
+def ranged(interval: Interval) -> str:
+    """A mean in percent with its interval."""
+    if interval.low is None or interval.high is None:
+        return percent(interval.mean)
+    return f"{percent(interval.mean)} [{percent(interval.low)}, {percent(interval.high)}]"
+
+
+def mark(found: SetReport, metric: str, system: str) -> str:
+    """Whether a system differs from the baseline: ``BETTER``, ``WORSE``, or nothing where it could be noise."""
+    if found.baseline is None or system == found.baseline:
+        return ""
+    pair = found.pair(metric, found.baseline, system)
+    if pair is None or pair.p_holm > SIGNIFICANT or not pair.difference.mean:
+        return ""
+    return BETTER if (pair.difference.mean < 0) == (pair.left == found.baseline) else WORSE
+
+
+def _scores(found: SetReport) -> Table:
+    head = ("System", *(METRICS[metric].title for metric in found.metrics), "Questions", "Failed")
+    rows = tuple(
+        (
+            name(each.system),
+            *(
+                f"{ranged(each.metrics[metric])} {mark(found, metric, each.system)}".rstrip()
+                for metric in found.metrics
+            ),
+            f"{each.questions:,}",
+            f"{each.failed:,}",
+        )
+        for each in found.figures
+    )
+    notes = ["in percent; " + counting(found)]
+    if found.baseline is not None and len(found.figures) > 1:
+        notes.append(
+            f"{BETTER} better and {WORSE} worse than {name(found.baseline)} (p ≤ {SIGNIFICANT}); "
+            "without a mark the difference could be noise"
+        )
+    return Table("Scores", head, rows, tuple(notes))
+
+
+def _outcomes(found: SetReport) -> Table:
+    head = ("System", "Right", "Answered", "Refused", "Due", "Failed", "Risk", "Reliability")
+    rows = tuple(
+        (
+            name(each.system),
+            percent(each.answered.accuracy),
+            percent(each.answered.coverage),
+            percent(each.answered.rejection_rate),
+            percent(each.answered.due / each.questions if each.questions else None),
+            percent(each.failed / each.questions if each.questions else None),
+            percent(each.answered.risk),
+            percent(each.answered.reliability),
+        )
+        for each in found.figures
+    )
+    note = (
+        f"percent of all questions, right by {METRICS[found.judge].title}; refusals that were due count as right; risk "
+        "is the share of wrong ones among the answers given, reliability is right - wrong"
+    )
+    return Table("Answers and refusals", head, rows, (note,))
+
+
+def _trouble(found: SetReport) -> Table:
+    """Empty where nothing went wrong."""
+    rows = tuple(
+        (
+            name(each.system),
+            f"{each.failed:,}",
+            ", ".join(f"{name(kind)} {count:,}" for kind, count in each.errors.items()) or NOTHING,
+            f"{each.retried:,}",
+            f"{each.parse_failures:,}",
+            f"{each.cut:,}",
+        )
+        for each in found.figures
+    )
+    if not any(each.failed or each.retried or each.parse_failures or each.cut for each in found.figures):
+        rows = ()
+    head = ("System", "Failed rows", "By kind", "Asked again", "Parse failures", "Passages cut")
+    note = "rows that failed, rows that took more than one attempt, replies that could not be read, passages shortened"
+    return Table("What went wrong", head, rows, (note,))
+
+
+def _confidence(found: SetReport) -> Table:
+    rows = tuple(
+        (
+            name(each.system),
+            name(each.ordered.score),
+            percent(each.ordered.coverage),
+            percent(each.ordered.area),
+            _number(each.ordered.auroc, 3),
+            percent(each.ordered.calibration_error),
+        )
+        for each in found.figures
+        if each.ordered is not None
+    )
+    head = ("System", "Score", "Coverage", "Area", "AUROC", "Calibration error")
+    note = (
+        "area under the risk-coverage curve, in percent, over the answers that have the score; areas compare only at "
+        "about the same coverage"
+    )
+    return Table("Confidence", head, rows, (note,))
+
+
+def _attack(found: SetReport) -> Table:
+    rows = tuple(
+        (name(each.system), f"{each.attack.questions:,}", percent(each.attack.rate), percent(each.attack.strict_rate))
+        for each in found.figures
+        if each.attack is not None
+    )
+    note = "percent of the attacked questions that did not fail, as a failure is no defence"
+    head = ("System", "Attacked", "Shows the planted answer", "And not the right one")
+    return Table("Attack success", head, rows, (note,))
+
+
+def _taken(found: SetReport) -> Table:
+    """The strategies taken; by scenario where the set knows them."""
+    strategies = tuple(strategy.value for strategy in STRATEGIES)
+    rows: list[tuple[str, ...]] = []
+    known = any(each.sources for each in found.figures)
+    for each in found.figures:
+        if each.sources is None:
+            rows.append((name(each.system), *(f"{each.taken[taken]:,}" for taken in strategies)))
+            continue
+        for scenario in strategies:
+            counts = each.sources.counts[scenario]
+            if sum(counts.values()):
+                rows.append((name(each.system), scenario, *(f"{counts[taken]:,}" for taken in strategies)))
+        rows.append((name(each.system), "the right one", percent(each.sources.accuracy), *[""] * (len(strategies) - 1)))
+    taken = tuple(f"Trusted {strategy}" if strategy != "refuse" else "Refused" for strategy in strategies)
+    if known:
+        note = "finished questions by scenario and by the source that was trusted; the right one, in percent"
+        return Table("Scenario and source trusted", ("System", "Scenario", *taken), tuple(rows), (note,))
+    return Table("Source trusted", ("System", *taken), tuple(rows), ("finished questions",))
+
+
+def _slices(found: SetReport, kind: str) -> Table:
+    systems = [each.system for each in found.figures]
+    rows = tuple(
+        (name(each.name), f"{each.questions:,}", *(percent(each.scores[system]) for system in systems))
+        for each in found.slices
+        if each.kind == kind
+    )
+    head = (kind.capitalize(), "Questions", *map(name, systems))
+    return Table(f"By {kind}", head, rows, (f"{METRICS[found.judge].title}, in percent",))
+
+
+def _costs(found: SetReport) -> Table:
+    rows = [(name(each.system), which, *_each(cost)) for each in found.figures for which, cost in _alone_and_paid(each)]
+    note = (
+        "means per question; alone is what the system would have cost by itself, paid what was asked of the model "
+        "after sharing and caching"
+    )
+    return Table("Cost of a question", ("System", "", *_COSTS.values()), tuple(rows), (note,))
+
+
+def _alone_and_paid(each: Figures) -> list[tuple[str, Cost]]:
+    return [(which, cost) for which, cost in (("alone", each.alone), ("paid", each.paid)) if cost.questions]
+
+
+def _each(cost: Cost) -> tuple[str, ...]:
+    places = {"calls": 2, "steps": 2, "seconds": 3}
+    return tuple(
+        _money(cost.each[each]) if each == "money" else _number(cost.each[each], places.get(each, 1)) for each in _COSTS
+    )
+
+
+def _pairs(found: SetReport, metric: str) -> Table:
+    rows = tuple(
+        (
+            _against(pair),
+            ranged(pair.difference),
+            f"{pair.only_left:,} : {pair.only_right:,}",
+            _p(pair.p_holm),
+            "could be noise" if pair.p_holm > SIGNIFICANT else "differs",
+        )
+        for pair in found.pairs
+        if pair.metric == metric
+    )
+    head = ("Systems", "Difference", "Better", "p", "")
+    note = "the left system's mean minus the right one's, in percent points; the questions on which each is better"
+    return Table(f"{METRICS[metric].title}: every pair", head, rows, (note,))
+
+
+def _oracles(found: SetReport, metric: str) -> Table:
+    """Only where a third system could close the gap of two."""
+    systems = [each.system for each in found.figures]
+    rows = tuple(
+        (
+            _against(pair),
+            percent(pair.best),
+            percent(pair.gap),
+            *(percent(pair.closed[system]) if system in pair.closed else "" for system in systems),
+        )
+        for pair in found.pairs
+        if pair.metric == metric and len(systems) > 2
+    )
+    head = ("Systems", "Best of both", "Gap", *(f"Closed by {name(system)}" for system in systems))
+    note = "in percent: always taking the better of two, what that gains over the better one, and the share closed"
+    return Table(f"{METRICS[metric].title}: choosing between two", head, rows, (note,))
+
+
+def _against(pair: Pair) -> str:
+    return f"{name(pair.left)} – {name(pair.right)}"
+
+
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _number(value: float | None, places: int) -> str:
+    return NOTHING if value is None else f"{value:,.{places}f}"
+
+
+def _money(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
