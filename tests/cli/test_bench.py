@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +19,14 @@ from arbitrag.evaluate.runner import Tally
 from arbitrag.evaluate.store import Store
 from arbitrag.llm.base import Prompt
 from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
+from arbitrag.testing.server import Fault
 
 if TYPE_CHECKING:
     from tests.conftest import Command
 
 ROW = (
-    '{{"id": "q{n}", "question": "What is number {n}?", "answers": ["answer {n}"], "passages": [{{"text": "fact {n}"}}]}}'
-    "\n"
+    '{{"id": "q{n}", "question": "What is number {n}?", "answers": ["answer {n}"], '
+    '"passages": [{{"text": "fact {n}"}}]}}\n'
 )
 
 
@@ -289,12 +288,6 @@ def test_a_second_process_is_refused(script: Script, questions: Path, path: Path
     assert ran.err == f"DataError: another process is writing {path}; wait until it ends, or name another file\n"
 
 
-def run_in_a_process(path: Path, questions: Path, server: ScriptedServer, *more: str) -> subprocess.Popen[bytes]:
-    words = ["bench", "run", str(path), "--questions", str(questions), "--llm", f"openai:x@{server.base_url}"]
-    command = [sys.executable, "-m", "arbitrag", *words, "--method", "direct", *more]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ})
-
-
 def wait_for_rows(path: Path, count: int) -> None:
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -306,14 +299,18 @@ def wait_for_rows(path: Path, count: int) -> None:
     raise AssertionError("no rows came")
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(tmp_path: Path, path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(
+    tmp_path: Path, path: Path, how: signal.Signals, command: Command
+) -> None:
     questions = tmp_path / "many.jsonl"
     questions.write_text("".join(ROW.format(n=n) for n in range(60)))
-    from arbitrag.testing.server import Fault
-
     with ScriptedServer(faults=[Fault.slow(0.05)] * 1000) as server:
-        process = run_in_a_process(path, questions, server, "--concurrency", "2")
+        words = ["bench", "run", path, "--questions", questions, "--llm", f"openai:x@{server.base_url}"]
+        words += ["--method", "direct", "--concurrency", "2"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "arbitrag", *map(str, words)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
         wait_for_rows(path, 5)
         process.send_signal(how)
         _, err = process.communicate()
@@ -322,15 +319,13 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(tmp_path: Path, path: 
         assert 5 <= kept < 60
         if how is signal.SIGINT:
             assert process.returncode == 130
-            assert (
+            assert err.decode() == (
                 f"{kept} of 60 rows are finished and kept; go on with: arbitrag bench run {path}\nstopped\n"
-                in err.decode()
             )
         server.faults.clear()
-        again = run_in_a_process(path, questions, server)
-        _, err = again.communicate()
-        assert again.returncode == 0
-        assert err.decode().startswith(f"{60 - kept} rows made, 0 failed, {kept} finished before; ")
+        again = command("bench", "run", path)
+        assert again.status == 0
+        assert again.err.startswith(f"{60 - kept} rows made, 0 failed, {kept} finished before; ")
 
 
 def test_a_command_is_noted_without_its_secrets() -> None:
@@ -360,20 +355,13 @@ def test_progress_in_a_few_words(tally: Tally, text: str) -> None:
     assert noted(tally) == text
 
 
-def test_the_embedded_model_gives_the_same_numbers_at_any_width(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import sys
-        from arbitrag.cli import main
-        for width in ("1", "64"):
-            words = ["--questions", "lab:questions?count=8", "--deterministic", "--concurrency", width]
-            assert main(["bench", "run", f"{sys.argv[1]}/{width}.db", *words]) == 0
-        """
-    )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True)
+def test_the_embedded_model_gives_the_same_numbers_at_any_width(tmp_path: Path, command: Command) -> None:
     found = []
     for width in ("1", "64"):
-        with Store.open(tmp_path / f"{width}.db") as store:
+        path = tmp_path / f"{width}.db"
+        words = ("--questions", "lab:questions?count=8", "--deterministic", "--concurrency", width)
+        assert command("bench", "run", path, *words).status == 0
+        with Store.open(path) as store:
             (name,) = store.sets
             rows = [row for system in store.systems for row in store.rows(name, system.name)]
             found.append([(row.question, row.answer, row.strategy, row.why, dict(row.scores)) for row in rows])
