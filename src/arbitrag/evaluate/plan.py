@@ -86,10 +86,14 @@ def plan(
     """The plan for a store. Its conditions are all that decides a row beside the system and the set.
 
     ``retries`` are those of a request to a server, the same for every system. Raises UsageError when kits differ in
-    their limits or retriever, DataError for a set without passages that a method is to read.
+    their limits or retriever or when two sets have one name, DataError for a set without passages that a method is to
+    read.
     """
     if not taking_part or not sets:
         raise UsageError("a run needs at least one method, one model and one question set")
+    for name, times in Counter(each.name for each in sets).items():
+        if times > 1:
+            raise UsageError(f"{times} question sets are called {name}; rename a file, so that rows can be told apart")
     if passages == "given":
         _check_passages(taking_part, sets)
     shared = [_conditions(entry.kit, passages) for entry in taking_part]
