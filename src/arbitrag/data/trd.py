@@ -86,7 +86,8 @@ async def build(
         await validator.prepare()
         for category in CATEGORIES:
             asked[category] = await _validated(drafts, category, validator, _wanted(recipe.size, category), show)
-    chosen = _shared(asked, drafts, recipe)
+            _refuse_empty(drafts, category, asked[category])
+    chosen = _shared(asked, recipe)
     rows = _split(chosen, material, recipe)
     report = {**settings, **_counts(drafts, asked, rows), "files": _write(folder, rows)}
     write_text(folder / BUILD, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
@@ -135,20 +136,21 @@ async def _checked(validator: Validator, chunk: Sequence[Any]) -> list[Checked]:
     return good
 
 
-def _shared(
-    asked: Mapping[Category, Sequence[Checked]], drafts: Drafts, recipe: Recipe
-) -> dict[Category, list[Checked]]:
+def _refuse_empty(drafts: Drafts, category: Category, asked: Sequence[Checked]) -> None:
+    """Raise DataError, before anything more is asked, for a category of which nothing passed."""
+    if all(each.reason for each in asked):
+        reasons = _reasons(drafts, category, asked)
+        listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) or "there were no drafts of it"
+        raise DataError(f"no question of the category {category} is left, so there is no set to write: {listed}")
+
+
+def _shared(asked: Mapping[Category, Sequence[Checked]], recipe: Recipe) -> dict[Category, list[Checked]]:
     """As many of each category as its share of the largest set that all of them allow."""
     passed = {category: [each for each in asked[category] if not each.reason] for category in CATEGORIES}
     tenth = min(len(passed[category]) / SHARES[category] for category in CATEGORIES)
     if recipe.size is not None:
         tenth = min(tenth, recipe.size / 10)
-    found = {category: passed[category][: int(tenth * SHARES[category] + 1e-9)] for category in CATEGORIES}
-    if short := [category for category in CATEGORIES if not found[category]]:
-        reasons = _reasons(drafts, asked, short[0])
-        listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items()) or "there were no drafts of it"
-        raise DataError(f"no question of the category {short[0]} is left, so there is no set to write: {listed}")
-    return found
+    return {category: passed[category][: int(tenth * SHARES[category] + 1e-9)] for category in CATEGORIES}
 
 
 def _split(
@@ -229,7 +231,7 @@ def _counts(
         "facts_in_all": len({each.draft.fact.id for found in used.values() for each in found}),
         "kinds": {category: dict(Counter(each.draft.fact.kind for each in used[category])) for category in CATEGORIES},
         "asked": {category: len(asked[category]) for category in CATEGORIES},
-        "removed": {category: _reasons(drafts, asked, category) for category in CATEGORIES},
+        "removed": {category: _reasons(drafts, category, asked[category]) for category in CATEGORIES},
         "beyond_its_share": {category: passed[category] - len(used[category]) for category in CATEGORIES},
     }
 
@@ -238,8 +240,8 @@ def _of(rows: Mapping[str, Sequence[Checked]], category: Category) -> list[Check
     return [each for of_split in rows.values() for each in of_split if each.draft.category == category]
 
 
-def _reasons(drafts: Drafts, asked: Mapping[Category, Sequence[Checked]], category: Category) -> dict[str, int]:
-    after = Counter(each.reason for each in asked[category] if each.reason)
+def _reasons(drafts: Drafts, category: Category, asked: Sequence[Checked]) -> dict[str, int]:
+    after = Counter(each.reason for each in asked if each.reason)
     return dict((drafts.removed[category] + after).most_common())
 
 

@@ -24,7 +24,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from arbitrag.data.passages import named
 from arbitrag.data.trd_material import CATEGORIES, Category, Fact, Material
@@ -166,7 +166,7 @@ class Drafts:
         beside = self._beside(fact, wanted, (*fact.answers, *wrong), rng)
         if len(beside) < wanted:
             return FEW_PASSAGES
-        if corrupt and any(mentions(each.text, name) for each in (*told, *beside) for name in fact.answers):
+        if corrupt and any(mentions(each.text, name) for each in told for name in fact.answers):
             return STILL_TOLD
         options = [fact.answer, *wrong, UNKNOWN]
         rng.shuffle(options)
@@ -205,6 +205,7 @@ def mentions(text: str, name: str) -> bool:
     return bool(name) and name.casefold() in text.casefold() and _pattern(name).search(text) is not None
 
 
+@lru_cache(maxsize=10_000)
 def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
 

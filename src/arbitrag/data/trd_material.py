@@ -99,16 +99,15 @@ class Material:
         taken = {normalize_answer(name) for name in (*fact.answers, *fact.former)}
         pool = self._pools.get(fact.type, ())
         place = self._places.get((fact.type, fact.answer), rng.randrange(len(pool) or 1))
-        near = [
-            entity
-            for entity in _nearest(pool, place, NEIGHBOURS + len(taken))
-            if not taken & {normalize_answer(name) for name in (entity.name, *entity.aliases)}
-        ][:NEIGHBOURS]
+        near = _nearest(pool, place, NEIGHBOURS)
         found: list[str] = []
-        for entity in rng.sample(near, len(near)):
-            if len(found) < count and normalize_answer(entity.name) not in taken:
-                taken.add(normalize_answer(entity.name))
+        for entity in rng.sample(near, len(near) if count else 0):
+            names = {normalize_answer(name) for name in (entity.name, *entity.aliases)}
+            if not taken & names:
+                taken |= names
                 found.append(entity.name)
+            if len(found) == count:
+                break
         return found
 
     @cached_property

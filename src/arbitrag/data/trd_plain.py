@@ -146,9 +146,7 @@ def _fact(row: Fields, types: Mapping[str, Entity], cutoff: str) -> Fact:
     if since and not _DATE.fullmatch(since):
         row.fault(f"'since' is '{one_line(since)}'; expected a date such as 2024, 2024-03 or 2024-03-19")
     if since and not cutoff:
-        raise UsageError(
-            f"line {row.line} of {FACTS} has 'since'; say where the models' knowledge ends: --cutoff 2023-02"
-        )
+        raise UsageError(f"{FACTS} line {row.line} has 'since'; say where the models' knowledge ends: --cutoff 2023-02")
     aliases = row.texts("aliases") or (entity.aliases if entity and entity.name == answer else ())
     subject, name = row.text("subject", needed=True), row.text("id") or str(row.line)
     of_kind = _kind(since, former, cutoff)

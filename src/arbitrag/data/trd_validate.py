@@ -10,9 +10,8 @@ RA     not right                                            not right
 =====  ===================================================  ==============================================
 
 With several models a draft is kept when it passes with each of them. Memory is asked by the method ``direct`` and the
-passages by the method ``rag``, so that a draft that passed goes the same way in an evaluation. The paper writes a
-passage from memory first and asks for a letter; here the answer itself is asked for, and with options shown either the
-letter or the text of one counts.
+passages by the method ``rag``, so that a draft that passed goes the same way in an evaluation; with options shown the
+text of one or its letter counts. The paper has a passage written from memory first, and asks for a letter alone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from arbitrag.data.trd_draft import Draft
-from arbitrag.evaluate.answers import choose
 from arbitrag.kit import Kit
 from arbitrag.llm.base import LLM
 from arbitrag.methods.base import Method
@@ -70,7 +68,7 @@ class Validator:
 
     async def _check(self, draft: Draft) -> Checked:
         memory = await self._ask(draft, Direct())
-        right = [self._is(answer, draft.fact.answers, draft) for answer in memory.values()]
+        right = [_is(answer, draft.fact.answers) for answer in memory.values()]
         if draft.category in ("FA", "FI") and not all(right):
             return Checked(draft, MEMORY_WRONG, memory)
         if draft.category in ("FE", "RA") and any(right):
@@ -78,24 +76,7 @@ class Validator:
         if draft.category == "FE":
             return Checked(draft, "", memory)
         read = await self._ask(draft, Rag(k=len(draft.passages)))
-        return Checked(draft, self._judged(draft, list(read.values())), memory, read)
-
-    def _judged(self, draft: Draft, read: Sequence[str]) -> str:
-        """Why a draft fails with its passages; memory has passed."""
-        right = [self._is(answer, draft.fact.answers, draft) for answer in read]
-        if draft.category == "FA":
-            return "" if all(right) else PASSAGES_WRONG
-        if draft.category == "RA":
-            return PASSAGES_RIGHT if any(right) else ""
-        return "" if all(self._is(answer, [draft.wrong], draft) for answer in read) else NOT_MISLED
-
-    def _is(self, answer: str, names: Sequence[str], draft: Draft) -> bool:
-        """Whether an answer is one of the names, in so many words or by the option that it chooses."""
-        if any(agree(answer, name) for name in names):
-            return True
-        options = draft.question.options
-        chosen = choose(answer, options) if self._show else None
-        return chosen is not None and any(agree(options[chosen], name) for name in names)
+        return Checked(draft, _judged(draft, list(read.values())), memory, read)
 
     async def _ask(self, draft: Draft, method: Method) -> dict[str, str]:
         """The answer of every model, empty where it declines."""
@@ -109,3 +90,17 @@ def _answer(outcome: Verdict | Failure) -> str:
     if isinstance(outcome, Failure):
         raise outcome.error
     return outcome.answer or ""
+
+
+def _judged(draft: Draft, read: Sequence[str]) -> str:
+    """Why a draft fails with its passages; memory has passed."""
+    right = [_is(answer, draft.fact.answers) for answer in read]
+    if draft.category == "FA":
+        return "" if all(right) else PASSAGES_WRONG
+    if draft.category == "RA":
+        return PASSAGES_RIGHT if any(right) else ""
+    return "" if all(_is(answer, [draft.wrong]) for answer in read) else NOT_MISLED
+
+
+def _is(answer: str, names: Sequence[str]) -> bool:
+    return any(agree(answer, name) for name in names)
