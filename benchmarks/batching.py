@@ -19,7 +19,7 @@ from _random_llama import TOKENIZER, engine_of, lab_codec, random_llama, random_
 
 from arbitrag.llm.base import LLM, Prompt, Sampling
 from arbitrag.llm.engine import Engine
-from arbitrag.llm.onnx import OnnxRuntime
+from arbitrag.llm.onnx import open_runtime
 from arbitrag.llm.runtime import Step
 
 QUESTIONS, ROWS, ANSWER = 64, 16, 32
@@ -41,7 +41,7 @@ def mixed(draw: random.Random, count: int) -> list[Ask]:
 
 
 def joined_or_not(bench: Bench, runner: asyncio.Runner, draw: random.Random) -> None:
-    runtime = OnnxRuntime(TOKENIZER / "model.onnx", context=1024)
+    runtime = open_runtime(TOKENIZER / "model.onnx", context=1024)
     llm = Engine(runtime, lab_codec(), name="lab")  # without a token that ends a text: all answers are of equal length
 
     async def together() -> None:

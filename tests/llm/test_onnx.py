@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optimum_graph
 import pytest
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.manifest import Manifest, hash_files
-from arbitrag.llm.onnx import OnnxRuntime, open_onnx
+from arbitrag.llm.onnx import OnnxRuntime, open_onnx, open_runtime
 from arbitrag.llm.runtime import OutOfMemory, Step
 from arbitrag.train.llama_graph import Shape, build
 from arbitrag.types import Need
@@ -28,6 +29,7 @@ SHAPE = Shape(
     head_width=8,
     inner_width=24,
     vocabulary=WORDS,
+    context=48,
     rope_theta=10_000.0,
     norm_epsilon=1e-5,
 )
@@ -56,8 +58,8 @@ def random_weights(name: str) -> np.ndarray | None:
 
 
 def graph(without: Sequence[str] = ()) -> Any:
-    """The exported layout, less some inputs (constants take their place) and outputs."""
-    model = build(SHAPE, random_weights, "fp32")
+    """Optimum's layout, less some inputs (constants take their place) and outputs."""
+    model = optimum_graph.build(SHAPE, random_weights)
     kept = [value for value in model.graph.output if value.name not in without and value.name[:13] not in without]
     del model.graph.output[:]
     model.graph.output.extend(kept)
@@ -113,7 +115,9 @@ def drop_input(model: Any, name: str) -> None:
 
 def runtime(folder: Path, model: Any = None, name: str = "model.onnx") -> OnnxRuntime:
     onnx.save(model or graph(), str(folder / name))
-    return OnnxRuntime(folder / name, threads=1)
+    found = open_runtime(folder / name, threads=1)
+    assert isinstance(found, OnnxRuntime)
+    return found
 
 
 FOREIGN = {
@@ -227,7 +231,7 @@ def test_what_a_network_is(tmp_path: Path) -> None:
     assert (facts.layers, facts.vocabulary) == (2, WORDS)
     assert facts.token_bytes == 2 * 2 * 2 * 8 * 4
     assert facts.logits_bytes == WORDS * 4
-    changed = build(replace(SHAPE, norm_epsilon=1e-2), random_weights, "fp32")
+    changed = optimum_graph.build(replace(SHAPE, norm_epsilon=1e-2), random_weights)
     assert runtime(tmp_path, changed, "other.onnx").facts.identity != facts.identity
 
 

@@ -75,7 +75,7 @@ def quiet() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_an_export_computes_what_transformers_does(shape: str, precision: Any, tmp_path: Path) -> None:
-    """The check covers a whole text, one after a cached beginning, and a left-padded row, with all hidden states."""
+    """The check covers texts of different length side by side, at once and in parts, with all hidden states."""
     checkpoint = save(tiny(**SHAPES[shape]), tmp_path / "checkpoint")
     found = exporting.export(checkpoint, tmp_path / "out", precision=precision)
     assert found.logits < 1e-3
@@ -99,9 +99,9 @@ def test_logits_are_given_for_as_many_positions_as_asked(checkpoint: Path, tmp_p
 
     exporting.export(checkpoint, tmp_path / "out")
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))
-    past = {name.name: np.zeros((1, 2, 0, 8), np.float32) for name in session.get_inputs() if "past" in name.name}
-    given = {"input_ids": np.arange(5)[None], "attention_mask": np.ones((1, 5), np.int64), **past}
-    given["position_ids"] = np.arange(5)[None]
+    past = {name.name: np.zeros((1, 2, 5, 16), np.float32) for name in session.get_inputs() if "past" in name.name}
+    given = {"input_ids": np.arange(5)[None], "last_slots": np.array([4], np.int32), **past}
+    given["longest"] = np.array(5, np.int32)
     asked = {keep: session.run(["logits"], {**given, "num_logits_to_keep": np.array(keep)})[0] for keep in (0, 1, 3)}
     assert [asked[keep].shape for keep in (0, 1, 3)] == [(1, 5, 61), (1, 1, 61), (1, 3, 61)]
     assert np.allclose(asked[3], asked[0][:, -3:], atol=1e-5)
@@ -120,12 +120,13 @@ def test_the_folder_holds_the_tokenizer_and_a_manifest(checkpoint: Path, tmp_pat
     assert out.stat().st_mode & 0o755 == 0o755, "others can read it"
 
 
-def test_half_precision_halves_the_file(checkpoint: Path, tmp_path: Path) -> None:
+def test_half_precision_halves_the_file(tmp_path: Path) -> None:
+    checkpoint = save(tiny(head_dim=16, num_key_value_heads=2), tmp_path / "checkpoint")
     sizes = {}
     for precision in get_args(Precision):
         exporting.export(checkpoint, tmp_path / precision, precision=precision)
         sizes[precision] = (tmp_path / precision / "model.onnx").stat().st_size
-    matrices = 2 * VOCABULARY * 32 + 2 * (32 * (32 + 16 + 16) + 32 * 32 + 3 * 32 * 48)
+    matrices = 2 * VOCABULARY * 32 + 2 * (32 * (64 + 32 + 32) + 64 * 32 + 3 * 32 * 48)
     assert sizes["fp32"] - sizes["fp16"] == pytest.approx(2 * matrices, rel=0.1)
 
 

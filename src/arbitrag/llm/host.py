@@ -17,27 +17,38 @@ Slots = list[np.ndarray]
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Natural log-probabilities over the last axis, float32; NaN throughout where the logits are not finite."""
-    largest = logits.max(axis=-1, keepdims=True)
+    logits = logits.astype(np.float32, copy=False)
     with np.errstate(invalid="ignore"):
-        shifted = logits.astype(np.float32) - largest
-        total = np.log(np.exp(shifted).sum(axis=-1, keepdims=True, dtype=np.float64))
-        found: np.ndarray = (shifted - total).astype(np.float32)
-    return np.where(np.isfinite(largest), found, np.float32(np.nan))
+        found: np.ndarray = logits - _log_total(logits)[..., None]
+    return found
 
 
 def token_logprobs(logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Log-probabilities (B, K) of ``targets`` (B, K) from logits (B, K, V)."""
-    found: np.ndarray = np.take_along_axis(log_softmax(logits), targets[..., None], axis=-1)[..., 0]
+    logits = logits.astype(np.float32, copy=False)
+    chosen = np.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = chosen - _log_total(logits)
+    return found
+
+
+def _log_total(logits: np.ndarray) -> np.ndarray:
+    """The logarithm of the sum of exponentials over the last axis; NaN where the logits are not finite."""
+    largest = logits.max(axis=-1)
+    with np.errstate(invalid="ignore"):  # infinity less infinity is the NaN that is wanted
+        found: np.ndarray = largest + np.log(np.exp(logits - largest[..., None]).sum(axis=-1))
     return found
 
 
 def choose(logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
     """A next token per row of logits (B, V); the rule is that of ``Runtime.choose``."""
-    logprobs = log_softmax(logits)
     ids = logits.argmax(axis=-1).astype(np.int64)
-    for row in np.flatnonzero((temperatures > 0) & ~np.isnan(logprobs[:, 0])):
-        ids[row] = _drawn(logprobs[row], temperatures[row], top_ps[row], draws[row])
-    return Choice(ids, np.take_along_axis(logprobs, ids[:, None], axis=-1)[:, 0])
+    logprobs = token_logprobs(logits[:, None], ids[:, None])[:, 0]
+    for row in np.flatnonzero((temperatures > 0) & ~np.isnan(logprobs)):
+        of_all = log_softmax(logits[row])
+        ids[row] = _drawn(of_all, temperatures[row], top_ps[row], draws[row])
+        logprobs[row] = of_all[ids[row]]
+    return Choice(ids, logprobs)
 
 
 def _drawn(logprobs: np.ndarray, temperature: float, top_p: float, draw: float) -> int:

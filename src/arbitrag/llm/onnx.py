@@ -1,19 +1,18 @@
 """The ``onnx:`` backend: decoder-only ONNX models with key/value inputs and outputs, on onnxruntime, without torch.
 
-It reads the layout that optimum and transformers.js export (see ``train.llama_graph``): ``input_ids`` and
-``past_key_values.i.key|value`` are needed, ``attention_mask``, ``position_ids`` and ``num_logits_to_keep`` are used
-where they are. Hidden states are offered for the ``hidden_states.i`` outputs that a file has; most files that others
-made have none.
+Two layouts are read. ``train.llama_graph`` describes ours, whose cache is written in place (``llm/onnx_in_place.py``).
+The other is that of optimum's and transformers.js' exports, which give back the whole cache with every step:
+``input_ids`` and ``past_key_values.i.key|value`` are needed, ``attention_mask``, ``position_ids`` and
+``num_logits_to_keep`` are used where they are. Hidden states are offered for the ``hidden_states.i`` outputs that a
+file has; most files that others made have none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,9 @@ from arbitrag.llm import host
 from arbitrag.llm.base import Price
 from arbitrag.llm.host import Slots
 from arbitrag.llm.manifest import Manifest, digest, read_manifest
-from arbitrag.llm.runtime import Choice, Facts, OutOfMemory, Step
+from arbitrag.llm.onnx_in_place import InPlaceRuntime, in_place, small
+from arbitrag.llm.onnx_session import HostLogits, cores, memory, open_session
+from arbitrag.llm.runtime import Facts, Step
 from arbitrag.llm.tokenizer import TextCodec
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def open_onnx(
     if manifest is not None:
         manifest.verify(folder)
     identity, context = _identity(folder, path, manifest), _context(folder, manifest)
-    runtime = OnnxRuntime(path, identity=identity, threads=threads, context=context)
+    runtime = open_runtime(path, identity=identity, threads=threads, context=context)
     codec = TextCodec.from_folder(folder)
     return Engine(runtime, codec, name=name or f"onnx:{folder}", wording=wording, price=price, **options)
 
@@ -76,13 +77,26 @@ def find_model(folder: Path) -> Path:
     raise DataError(f"{folder} has neither {' nor '.join(_FILES)}; make it: python -m arbitrag.train.export")
 
 
-class OnnxRuntime:
-    """A ``Runtime`` over an onnxruntime session on the CPU; caches are numpy arrays (see ``host``)."""
+def open_runtime(
+    path: Path, *, identity: str = "", threads: int | None = None, context: int | None = None
+) -> OnnxRuntime | InPlaceRuntime:
+    """The network in a file, in either layout; ``identity`` is the hash that names it, by default that of the file.
 
-    def __init__(
-        self, path: Path, *, identity: str = "", threads: int | None = None, context: int | None = None
-    ) -> None:
-        self._session = _session(path, threads or _cores())
+    Raises DataError for a file that is no model and BackendError for one that cannot be driven.
+    """
+    name = f"onnx:{identity or digest(path)[:16]}:fp32"
+    threads = threads or cores()
+    session = open_session(path, 1 if small(path) else threads)
+    if in_place(session):
+        return InPlaceRuntime(path, session, identity=name, threads=threads, context=context)
+    return OnnxRuntime(path, open_session(path, threads) if small(path) else session, identity=name, context=context)
+
+
+class OnnxRuntime(HostLogits):
+    """A ``Runtime`` over a session of onnxruntime, in optimum's layout; caches are numpy arrays (see ``host``)."""
+
+    def __init__(self, path: Path, session: Any, *, identity: str, context: int | None) -> None:
+        self._session = session
         self._inputs = {given.name: given for given in self._session.get_inputs()}
         outputs = {output.name: output for output in self._session.get_outputs()}
         self._past = sorted(filter(_PAST.fullmatch, self._inputs), key=_place)
@@ -94,7 +108,7 @@ class OnnxRuntime:
         if not isinstance(vocabulary, int):
             raise BackendError(f"{path} does not say how wide its logits are; export it with a fixed vocabulary size")
         self.facts = Facts(
-            identity=f"onnx:{identity or digest(path)[:16]}:fp32",
+            identity=identity,
             layers=len(self._past) // 2,
             vocabulary=vocabulary,
             context_tokens=context,
@@ -123,11 +137,11 @@ class OnnxRuntime:
         return self._row_by_row(ids, mask, positions, past, keep, layers)
 
     def assemble(self, rows: Sequence[Sequence[Slots]], *, once: bool = False) -> Slots | None:
-        with _memory():
+        with memory():
             return host.assemble(rows, self._empty)
 
     def join(self, first: Slots, second: Slots) -> Slots:
-        with _memory():
+        with memory():
             return host.join(first, second)
 
     def select(self, cache: Slots, rows: Sequence[int], start: int) -> Slots:
@@ -138,22 +152,6 @@ class OnnxRuntime:
 
     def cut(self, block: Slots, start: int, stop: int) -> Slots:
         return host.cut(block, start, stop)
-
-    def row(self, logits: np.ndarray, row: int) -> np.ndarray:
-        last: np.ndarray = logits[row, -1].copy()
-        return last
-
-    def stack(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        return np.stack(rows)[:, None]
-
-    def choose(self, logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
-        return host.choose(logits[:, -1], temperatures, top_ps, draws)
-
-    def logprobs(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return host.token_logprobs(logits, targets)
-
-    def distribution(self, logits: np.ndarray) -> np.ndarray:
-        return host.log_softmax(logits[:, -1])
 
     def _run(
         self,
@@ -173,7 +171,7 @@ class OnnxRuntime:
         }
         fed = {name: self._fitted(name, value) for name, value in given.items() if name in self._inputs}
         wanted = ["logits", *self._present, *(f"hidden_states.{layer}" for layer in layers)]
-        with _memory():
+        with memory():
             found = self._session.run(wanted, {**fed, **dict(zip(self._past, past, strict=True))})
         ends = 1 + len(self._present)
         states = {layer: state[:, -1].astype(np.float32) for layer, state in zip(layers, found[ends:], strict=True)}
@@ -233,45 +231,6 @@ class OnnxRuntime:
         if missing or strange or odd:
             found = f"missing: {_listed(missing)}; unknown inputs: {_listed(strange)}; unknown form: {_listed(odd)}"
             raise BackendError(f"{path} is not a decoder in the layout of optimum's exports; {found}")
-
-
-@contextmanager
-def _memory() -> Iterator[None]:
-    """Turn running out of memory, as numpy and onnxruntime put it, into OutOfMemory; their other failures are named."""
-    try:
-        yield
-    except MemoryError as error:
-        raise OutOfMemory(str(error)) from error
-    except Exception as error:
-        if "allocate memory" in str(error):
-            raise OutOfMemory(str(error)) from error
-        if type(error).__module__.startswith("onnxruntime"):
-            raise BackendError(f"onnxruntime failed: {str(error).splitlines()[0]}") from error
-        raise
-
-
-def _cores() -> int:
-    """Cores that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _session(path: Path, threads: int) -> Any:
-    try:
-        import onnxruntime  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise BackendError(f"onnxruntime cannot be imported: {error}; type: pip install onnxruntime") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # waiting threads leave the cores to others
-    options.log_severity_level = 3  # errors; they are raised as well
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001  (each status of onnxruntime is a class of its own, without a common base)
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is not a model that onnxruntime can open: {reason}") from None
 
 
 def _identity(folder: Path, path: Path, manifest: Manifest | None) -> str:

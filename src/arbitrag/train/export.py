@@ -4,8 +4,8 @@
 
 The folder holds ``model.onnx`` (its layout: ``llama_graph``), the tokenizer, and ``manifest.json`` with their hashes;
 of a lab model also the prompts that come with it, and the name of its world.
-Before the folder takes its place it is compared with transformers on random tokens: a whole text, the same text after
-a cached beginning, and left-padded beside a longer one. Nothing is replaced when the log-likelihoods differ.
+Before the folder takes its place it is compared with transformers on random tokens: two texts of different length side
+by side, at once and in several parts. Nothing is replaced when the log-likelihoods differ.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
 from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
+from arbitrag.llm.batching import Limits, Reader, Row
 from arbitrag.llm.manifest import NAME, Manifest, hash_files, read_manifest
+from arbitrag.llm.onnx import open_runtime
+from arbitrag.llm.prefix import PrefixStore
+from arbitrag.llm.runtime import Block, Runtime
 from arbitrag.train.llama_graph import Precision, Shape, build
 
 if TYPE_CHECKING:
@@ -32,10 +36,12 @@ TOLERANCE = 1e-3  # natural-log probability of a token
 _LARGE = 1_500_000_000  # bytes; a protobuf file ends at 2 GB
 _LENGTH = 48
 
+States: TypeAlias = dict[tuple[int, int], np.ndarray]  # by layer and place in the text
+
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest differences to transformers over every compared position."""
+    """The largest differences to transformers: of states where a part of a text ends, of the others at every token."""
 
     logits: float
     loglikelihoods: float
@@ -120,6 +126,7 @@ def shape_of(config: Any) -> Shape:
         head_width=config.head_dim,
         inner_width=config.intermediate_size,
         vocabulary=config.vocab_size,
+        context=config.max_position_embeddings,
         rope_theta=rope["rope_theta"],
         norm_epsilon=config.rms_norm_eps,
     )
@@ -150,64 +157,65 @@ def _save(proto: ModelProto, folder: Path) -> None:
 
 
 def compare(path: Path, model: Any) -> Difference:
-    """Run the file and transformers on the same random tokens, in three arrangements."""
-    import onnxruntime  # type: ignore[import-untyped]
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    config = model.config
+    """Read the same two random texts with the file, in two arrangements, and with transformers."""
+    runtime, config = open_runtime(path), model.config
     length = min(_LENGTH, config.max_position_embeddings)
     short, cut = length // 2, length // 3
-    ids = np.random.default_rng(0).integers(0, config.vocab_size, (2, length))
-    padded = ids.copy()
-    padded[1, : length - short] = 0  # the second row is its last half, left-padded
-    mask = np.ones_like(ids)
-    mask[1, : length - short] = 0
-    positions = np.maximum(mask.cumsum(1) - 1, 0)
-
-    def run(start: int, stop: int, past: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        given = {"input_ids": padded[:, start:stop], "position_ids": positions[:, start:stop]}
-        fixed = {"attention_mask": mask[:, :stop], "num_logits_to_keep": np.array(0)}
-        return dict(zip(names, session.run(None, {**given, **fixed, **past}), strict=True))
-
-    caches = [name for name in names if name.startswith("present.")]
-    heads, width = config.num_key_value_heads, config.head_dim
-    empty = {_past(name): np.zeros((2, heads, 0, width), np.float32) for name in caches}
-    whole, beginning = run(0, length, empty), run(0, cut, empty)
-    rest = run(cut, length, {_past(name): beginning[name] for name in caches})
-    rows = [(_reference(model, ids[0]), slice(None), 0), (_reference(model, ids[1, -short:]), slice(-short, None), 1)]
+    draw = np.random.default_rng(0)
+    texts = [draw.integers(0, config.vocab_size, count).tolist() for count in (length, short)]
+    references = [_reference(model, text) for text in texts]
+    at_once, in_parts = [(length, short)], [(cut, 1), (length - cut - 2, short - 3), (1, 1), (1, 1)]
     differences = [
-        *(_difference(whole, part, row, reference, ids[row, part]) for reference, part, row in rows),
-        _difference(rest, slice(None), 0, {name: value[cut:] for name, value in rows[0][0].items()}, ids[0, cut:]),
+        _difference(logits, states, reference, text)
+        for parts in (at_once, in_parts)
+        for (logits, states), reference, text in zip(_read(runtime, texts, parts), references, texts, strict=True)
     ]
     return Difference(*(max(column) for column in zip(*differences, strict=True)))
 
 
-def _past(name: str) -> str:
-    return name.replace("present.", "past_key_values.")
+def _read(
+    runtime: Runtime, texts: Sequence[Sequence[int]], parts: Sequence[Sequence[int]]
+) -> list[tuple[np.ndarray, States]]:
+    """Logits (T, V) of each text and states at the places where a part ends; a part is a number of tokens of each."""
+    facts = runtime.facts
+    store = PrefixStore(0, token_bytes=facts.token_bytes, logits_bytes=facts.logits_bytes, cut=runtime.cut)
+    reader = Reader(runtime, store, Limits())
+    blocks: list[list[Block]] = [[] for _ in texts]
+    logits: list[list[np.ndarray]] = [[] for _ in texts]
+    states: list[States] = [{} for _ in texts]
+    past = [0 for _ in texts]
+    for counts in parts:
+        news = [text[at : at + count] for text, at, count in zip(texts, past, counts, strict=True)]
+        rows = [Row(block, at, [new]) for block, at, new in zip(blocks, past, news, strict=True)]
+        step, width = reader.forward(rows, keep=max(counts), layers=sorted(facts.states))
+        for row, count in enumerate(counts):
+            blocks[row].append(runtime.block(step.cache, row, width - count, width))
+            logits[row].append(step.logits[row, -count:])
+            past[row] += count
+            states[row] |= {(layer, past[row] - 1): state[row] for layer, state in step.states.items()}
+    return [(np.concatenate(each), ends) for each, ends in zip(logits, states, strict=True)]
 
 
-def _reference(model: Any, ids: np.ndarray) -> dict[str, np.ndarray]:
-    """What transformers gives for one text: logits (T, V) and hidden states (T, W)."""
+def _reference(model: Any, ids: Sequence[int]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """What transformers gives for one text: logits (T, V) and hidden states (T, W) of every layer."""
     import torch
 
     with torch.no_grad():
-        out = model(torch.tensor(ids)[None], output_hidden_states=True)
-    states = {f"hidden_states.{i}": state[0].numpy() for i, state in enumerate(out.hidden_states)}
-    return {"logits": out.logits[0].numpy(), **states}
+        out = model(torch.tensor([ids]), output_hidden_states=True)
+    return out.logits[0].numpy(), [state[0].numpy() for state in out.hidden_states]
 
 
 def _difference(
-    found: dict[str, np.ndarray], part: slice, row: int, reference: dict[str, np.ndarray], ids: np.ndarray
+    logits: np.ndarray, states: States, reference: tuple[np.ndarray, list[np.ndarray]], ids: Sequence[int]
 ) -> tuple[float, float, float]:
     """The largest differences of logits, of the log-likelihoods of the tokens that follow, and of hidden states."""
-    gaps = {name: float(np.abs(found[name][row, part] - value).max()) for name, value in reference.items()}
-    likelihoods = [_likelihoods(logits, ids) for logits in (found["logits"][row, part], reference["logits"])]
-    states = max(gap for name, gap in gaps.items() if name != "logits")
-    return gaps["logits"], float(np.abs(likelihoods[0] - likelihoods[1]).max()), states
+    expected, expected_states = reference
+    likelihoods = _likelihoods(logits, ids) - _likelihoods(expected, ids)
+    gaps = [np.abs(state - expected_states[layer][place]).max() for (layer, place), state in states.items()]
+    return float(np.abs(logits - expected).max()), float(np.abs(likelihoods).max()), float(max(gaps))
 
 
-def _likelihoods(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
+def _likelihoods(logits: np.ndarray, ids: Sequence[int]) -> np.ndarray:
     """Log-probability of each token but the first, from logits (T, V)."""
     logits = logits.astype(np.float64)
     total = np.logaddexp.reduce(logits, axis=-1)[:-1]

@@ -1,25 +1,29 @@
-"""The ONNX graph of a Llama decoder, node by node, in the layout that optimum and transformers.js export.
+"""The ONNX graph of a Llama decoder, node by node, for onnxruntime: its cache is written in place, its rows are ragged.
 
 =========================  =========================  ===========================================================
 input                      shape                      meaning
 =========================  =========================  ===========================================================
-input_ids                  (B, T) int64               new tokens, left-padded
-attention_mask             (B, P + T) int64           1 where there is a token, 0 at padding
-position_ids               (B, T) int64               the place of each new token in its row's text
-past_key_values.i.key      (B, KVH, P, D) float32     keys of layer i so far, rotated; ``.value`` likewise
+input_ids                  (B, T) int64               new tokens, without padding: T = 1 or B = 1
+last_slots                 (B,) int32                 the slot of each row's last new token
+longest                    () int32                   the largest of them + 1
+past_key_values.i.key      (B, KVH, S, D) float32     room for S slots; filled from the left, rotated; ``.value``
 num_logits_to_keep         () int64                   logits for the last N positions; 0 for all
 =========================  =========================  ===========================================================
 
-Outputs: ``logits`` (B, N, V); ``present.i.key|value`` (B, KVH, P + T, D); ``hidden_states.i`` (B, T, W) for i from 0
-(the embedding) to the number of layers (after the final normalisation), as transformers numbers them.
+Outputs: ``logits`` (B, N, V); ``present.i.key|value``, which have to be bound to the memory of the past, so that only
+the new slots are written; ``hidden_states.i`` (B, T, W) for i from 0 (the embedding) to the number of layers (after the
+final normalisation), as transformers numbers them. ``context_tokens`` in the metadata is how far the rotation reaches.
 
-Matrices are stored as float16 or float32 and computed in float32: onnxruntime folds the cast when it opens the file.
+Attention is onnxruntime's GroupQueryAttention, which reads as many slots of a row as are filled; after a past it takes
+several tokens of one row, or one token of several rows. It rotates heads of certain widths: others are filled up with
+zeros. Matrices are stored as float16 or float32 and computed in float32: onnxruntime folds the cast when it opens the
+file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,6 +35,8 @@ Precision = Literal["fp16", "fp32"]
 Weights = Callable[[str], np.ndarray | None]
 
 _OPSET = 18
+_FUSED = "com.microsoft"  # onnxruntime's own operators
+_HEAD_STEP = 16  # they rotate heads whose width is a multiple of this
 _TO_END = np.iinfo(np.int64).max
 
 
@@ -45,6 +51,7 @@ class Shape:
     head_width: int
     inner_width: int
     vocabulary: int
+    context: int
     rope_theta: float
     norm_epsilon: float
 
@@ -67,13 +74,19 @@ class _Graph:
         self.nodes.append(helper.make_node(operation, list(inputs), names, **attributes))
         return name
 
+    def fused(self, operation: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+        """Apply an operator of onnxruntime's; an empty name leaves an input or output out."""
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(operation, inputs, outputs, domain=_FUSED, **attributes))
+
     def constant(self, value: np.ndarray, name: str = "") -> str:
         from onnx import numpy_helper
 
         key = name or f"{value.dtype}:{value.tolist()}"
         if key not in self.known:
             self.known[key] = name or f"constant_{len(self.known)}"
-            self.tensors.append(numpy_helper.from_array(np.ascontiguousarray(value), self.known[key]))
+            self.tensors.append(numpy_helper.from_array(np.asarray(value, order="C"), self.known[key]))
         return self.known[key]
 
     def whole(self, *values: int) -> str:
@@ -82,19 +95,12 @@ class _Graph:
     def scalar(self, value: int) -> str:
         return self.constant(np.array(value, np.int64))
 
-    def real(self, value: float) -> str:
-        return self.constant(np.array(value, np.float32))
-
     def matrix(self, name: str, value: np.ndarray) -> str:
         """A weight matrix in the file's precision, as float32 in the graph."""
         if self.precision == "fp32":
             return self.constant(value.astype(np.float32), name)
         stored = self.constant(value.astype(np.float16), f"{name}.fp16")
         return self.do("Cast", stored, to=_float32())
-
-    def size(self, value: str, axis: int) -> str:
-        """One dimension of a value, as a scalar."""
-        return self.do("Gather", self.do("Shape", value), self.scalar(axis))
 
 
 def build(shape: Shape, weights: Weights, precision: Precision) -> ModelProto:
@@ -106,89 +112,89 @@ def build(shape: Shape, weights: Weights, precision: Precision) -> ModelProto:
     from onnx import helper
 
     graph = _Graph(precision)
+    angles, scale = _angles(graph, shape), shape.head_width**-0.5
+    weights, shape = _in_wide_heads(weights, shape)
     embedding = graph.matrix("embedding", _need(weights, "model.embed_tokens.weight"))
     hidden = graph.do("Gather", embedding, "input_ids", out="hidden_states.0")
-    angles, bias = _angles(graph, shape), _attention_bias(graph)
+    normal = _normalised(graph, hidden, weights, shape)
     for layer in range(shape.layers):
-        prefix = f"model.layers.{layer}"
-        normal = _normalised(graph, hidden, weights, f"{prefix}.input_layernorm", shape)
-        hidden = graph.do("Add", hidden, _attention(graph, normal, weights, layer, shape, angles, bias))
-        normal = _normalised(graph, hidden, weights, f"{prefix}.post_attention_layernorm", shape)
-        last = layer == shape.layers - 1
+        prefix, last = f"model.layers.{layer}", layer == shape.layers - 1
+        mixed = _attention(graph, normal, weights, layer, shape, angles, scale)
+        middle = f"{prefix}.middle"
+        normal = _added(graph, hidden, mixed, weights, f"{prefix}.post_attention_layernorm", shape, total=middle)
         inner = _feed_forward(graph, normal, weights, f"{prefix}.mlp", shape)
-        hidden = graph.do("Add", hidden, inner, out="" if last else f"hidden_states.{layer + 1}")
-    final = _normalised(graph, hidden, weights, "model.norm", shape, out=f"hidden_states.{shape.layers}")
+        hidden = f"hidden_states.{layer + 1}"
+        if last:
+            normal = _added(graph, middle, inner, weights, "model.norm", shape, out=hidden)
+        else:
+            following = f"model.layers.{layer + 1}.input_layernorm"
+            normal = _added(graph, middle, inner, weights, following, shape, total=hidden)
 
     start = graph.do("Neg", graph.do("Reshape", "num_logits_to_keep", graph.whole(1)))  # -0 is the beginning: all
-    kept = graph.do("Slice", final, start, graph.whole(_TO_END), graph.whole(1))
+    kept = graph.do("Slice", normal, start, graph.whole(_TO_END), graph.whole(1))
     head = weights("lm_head.weight")
     output = graph.do("Transpose", embedding, perm=[1, 0]) if head is None else graph.matrix("head", head.T)
     graph.do("MatMul", kept, output, out="logits")
 
     inputs, outputs = _signature(shape)
     proto = helper.make_graph(graph.nodes, "llama", inputs, outputs, graph.tensors)
-    return helper.make_model(
-        proto, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8, producer_name="arbitrag"
-    )
+    operators = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)]
+    model = helper.make_model(proto, opset_imports=operators, ir_version=8, producer_name="arbitrag")
+    helper.set_model_props(model, {"context_tokens": str(shape.context)})
+    return model
+
+
+def _in_wide_heads(weights: Weights, shape: Shape) -> tuple[Weights, Shape]:
+    """The same network with zeros at the end of each half of a head, up to a width that can be rotated."""
+    half, wide = shape.head_width // 2, _wide(shape.head_width)
+
+    def widened(value: np.ndarray) -> np.ndarray:
+        halves = value.reshape(-1, half, *value.shape[1:])
+        filled = np.pad(halves, [(0, 0), (0, wide // 2 - half), *[(0, 0)] * (value.ndim - 1)])
+        return filled.reshape(-1, *value.shape[1:])
+
+    def weight(name: str) -> np.ndarray | None:
+        value = weights(name)
+        if value is None:
+            return None
+        if name.endswith("o_proj.weight"):
+            return widened(value.T).T
+        return widened(value) if "self_attn" in name and "o_proj" not in name else value
+
+    return weight, replace(shape, head_width=wide)
+
+
+def _wide(width: int) -> int:
+    return -(-width // _HEAD_STEP) * _HEAD_STEP
 
 
 def _angles(graph: _Graph, shape: Shape) -> tuple[str, str]:
-    """Cosines and sines of the rotary embedding, (B, 1, T, D): both halves of a head turn by the same angles."""
+    """Cosines and sines of the rotary embedding, (context, D / 2), made when onnxruntime opens the file."""
     exponents = np.arange(0, shape.head_width, 2, dtype=np.float32) / np.float32(shape.head_width)
     speeds = (1.0 / np.float32(shape.rope_theta) ** exponents).astype(np.float32)
-    positions = graph.do("Cast", graph.do("Unsqueeze", "position_ids", graph.whole(1, 3)), to=_float32())
-    half = graph.do("Mul", positions, graph.constant(speeds, "rope_speeds"))
-    angle = graph.do("Concat", half, half, axis=-1)
+    speeds = np.pad(speeds, (0, (_wide(shape.head_width) - shape.head_width) // 2))
+    places = graph.do("Range", graph.scalar(0), graph.scalar(shape.context), graph.scalar(1))
+    column = graph.do("Unsqueeze", graph.do("Cast", places, to=_float32()), graph.whole(1))
+    angle = graph.do("Mul", column, graph.constant(speeds, "rope_speeds"))
     return graph.do("Cos", angle), graph.do("Sin", angle)
 
 
-def _attention_bias(graph: _Graph) -> str:
-    """0 where a query may look and a large negative number elsewhere, (B, 1, 1, T, P + T).
-
-    A query sees the slots up to its own that hold a token. A row of padding sees nothing and gets equal weights,
-    which is harmless: nothing looks at it later.
-    """
-    past, slots = graph.size("past_key_values.0.key", 2), graph.size("attention_mask", 1)
-    key_slots = graph.do("Range", graph.scalar(0), slots, graph.scalar(1))
-    query_slots = graph.do("Range", past, slots, graph.scalar(1))
-    causal = graph.do("LessOrEqual", key_slots, graph.do("Unsqueeze", query_slots, graph.whole(1)))
-    real = graph.do("Greater", graph.do("Unsqueeze", "attention_mask", graph.whole(1, 2, 3)), graph.scalar(0))
-    return graph.do("Where", graph.do("And", causal, real), graph.real(0.0), graph.real(-1e9))
-
-
 def _attention(
-    graph: _Graph, x: str, weights: Weights, layer: int, shape: Shape, angles: tuple[str, str], bias: str
+    graph: _Graph, x: str, weights: Weights, layer: int, shape: Shape, angles: tuple[str, str], scale: float
 ) -> str:
-    heads, key_heads, width = shape.heads, shape.key_heads, shape.head_width
     prefix = f"model.layers.{layer}.self_attn"
     joined = _linear(graph, x, weights, *(f"{prefix}.{part}_proj" for part in "qkv"))
-    sizes = graph.whole(heads * width, key_heads * width, key_heads * width)
-    parts = graph.do("Split", joined, sizes, outputs=3, axis=-1)
-    query, key, value = (
-        graph.do("Transpose", graph.do("Reshape", f"{parts}.{i}", graph.whole(0, 0, count, width)), perm=[0, 2, 1, 3])
-        for i, count in enumerate((heads, key_heads, key_heads))
+    past, present, mixed = f"past_key_values.{layer}", f"present.{layer}", f"{prefix}.mixed"
+    graph.fused(
+        "GroupQueryAttention",
+        [joined, "", "", f"{past}.key", f"{past}.value", "last_slots", "longest", *angles],
+        [mixed, f"{present}.key", f"{present}.value"],
+        num_heads=shape.heads,
+        kv_num_heads=shape.key_heads,
+        do_rotary=1,
+        scale=scale,
     )
-    query, key = _turned(graph, query, angles, width), _turned(graph, key, angles, width)
-    past = f"past_key_values.{layer}"
-    key = graph.do("Concat", f"{past}.key", key, axis=2, out=f"present.{layer}.key")
-    value = graph.do("Concat", f"{past}.value", value, axis=2, out=f"present.{layer}.value")
-
-    # (B, KVH, G, T, D): G query heads share a key head, which is broadcast instead of copied.
-    query = graph.do("Reshape", query, graph.whole(0, key_heads, heads // key_heads, -1, width))
-    query = graph.do("Mul", query, graph.real(width**-0.5))
-    key, value = (graph.do("Unsqueeze", part, graph.whole(2)) for part in (key, value))
-    scores = graph.do("MatMul", query, graph.do("Transpose", key, perm=[0, 1, 2, 4, 3]))
-    attention = graph.do("Softmax", graph.do("Add", scores, bias), axis=-1)
-    mixed = graph.do("Reshape", graph.do("MatMul", attention, value), graph.whole(0, heads, -1, width))
-    flat = graph.do("Reshape", graph.do("Transpose", mixed, perm=[0, 2, 1, 3]), graph.whole(0, 0, heads * width))
-    return _linear(graph, flat, weights, f"{prefix}.o_proj")
-
-
-def _turned(graph: _Graph, x: str, angles: tuple[str, str], width: int) -> str:
-    """Rotary position embedding: the two halves of a head are the two coordinates that turn."""
-    halves = graph.do("Split", x, graph.whole(width // 2, width // 2), outputs=2, axis=-1)
-    crossed = graph.do("Concat", graph.do("Neg", f"{halves}.1"), f"{halves}.0", axis=-1)
-    return graph.do("Add", graph.do("Mul", x, angles[0]), graph.do("Mul", crossed, angles[1]))
+    return _linear(graph, mixed, weights, f"{prefix}.o_proj")
 
 
 def _feed_forward(graph: _Graph, x: str, weights: Weights, prefix: str, shape: Shape) -> str:
@@ -211,12 +217,22 @@ def _linear(graph: _Graph, x: str, weights: Weights, *names: str) -> str:
     return graph.do("Add", out, graph.constant(np.concatenate(whole), f"{'|'.join(names)}.bias"))
 
 
-def _normalised(graph: _Graph, x: str, weights: Weights, name: str, shape: Shape, out: str = "") -> str:
-    """Root mean square normalisation over the width."""
-    mean = graph.do("ReduceMean", graph.do("Pow", x, graph.real(2.0)), graph.whole(-1), keepdims=1)
-    root = graph.do("Sqrt", graph.do("Add", mean, graph.real(shape.norm_epsilon)))
+def _normalised(graph: _Graph, x: str, weights: Weights, shape: Shape) -> str:
+    """Root mean square normalisation over the width, before the first layer."""
+    name = "model.layers.0.input_layernorm.weight"
+    scale = graph.constant(_need(weights, name), name)
+    return graph.do("SimplifiedLayerNormalization", x, scale, epsilon=shape.norm_epsilon, axis=-1)
+
+
+def _added(
+    graph: _Graph, x: str, more: str, weights: Weights, name: str, shape: Shape, *, out: str = "", total: str = ""
+) -> str:
+    """The normalised sum of two values, called ``out``; the sum itself is called ``total``."""
     scale = graph.constant(_need(weights, f"{name}.weight"), f"{name}.weight")
-    return graph.do("Mul", graph.do("Div", x, root), scale, out=out)
+    normal = out or f"{name}.out"
+    outputs = [normal, "", "", total] if total else [normal]
+    graph.fused("SkipSimplifiedLayerNormalization", [x, more, scale], outputs, epsilon=shape.norm_epsilon)
+    return normal
 
 
 def _signature(shape: Shape) -> tuple[list[ValueInfoProto], list[ValueInfoProto]]:
@@ -228,20 +244,20 @@ def _signature(shape: Shape) -> tuple[list[ValueInfoProto], list[ValueInfoProto]
     real, whole = TensorProto.FLOAT, TensorProto.INT64
     pairs = [(layer, part) for layer in range(shape.layers) for part in ("key", "value")]
 
-    def cache(name: str, slots: str) -> list[ValueInfoProto]:
+    def cache(name: str) -> list[ValueInfoProto]:
         heads, width = shape.key_heads, shape.head_width
-        return [value(f"{name}.{layer}.{part}", real, "batch", heads, slots, width) for layer, part in pairs]
+        return [value(f"{name}.{layer}.{part}", real, "batch", heads, "room", width) for layer, part in pairs]
 
     inputs = [
         value("input_ids", whole, "batch", "new"),
-        value("attention_mask", whole, "batch", "all"),
-        value("position_ids", whole, "batch", "new"),
-        *cache("past_key_values", "past"),
+        value("last_slots", TensorProto.INT32, "batch"),
+        value("longest", TensorProto.INT32),
+        *cache("past_key_values"),
         value("num_logits_to_keep", whole),
     ]
     outputs = [
         value("logits", real, "batch", "kept", shape.vocabulary),
-        *cache("present", "all"),
+        *cache("present"),
         *(value(f"hidden_states.{i}", real, "batch", "new", shape.width) for i in range(shape.layers + 1)),
     ]
     return inputs, outputs

@@ -1,0 +1,254 @@
+"""A ``Runtime`` over the graph of ``train.llama_graph``, which writes new keys and values where the cache already is.
+
+Rows are ragged: each fills its slots from the left, and a step reads as many of a row as it has. No padding is
+computed and no key is copied while the rows of a batch stay the same.
+
+The cores share out the rows. A model that fits into the processor's cache runs every row (or, in a step of one token,
+every part of the batch) on a single thread, several at a time: that leaves out the waiting between the operators of a
+pass, which takes longer than they do. A larger model runs one pass at a time on all cores, since each pass has to fetch
+all of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from arbitrag.errors import BackendError
+from arbitrag.llm.onnx_session import HostLogits, memory, open_session
+from arbitrag.llm.runtime import Facts, Step
+
+SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th step
+_SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
+_LONG = 64  # new tokens from which on a pass over a single row gains by more threads
+
+Part = tuple[int, int]  # rows from the first up to the second
+
+
+def in_place(session: Any) -> bool:
+    """Whether a session's graph has this layout."""
+    return {"last_slots", "longest"} <= {given.name for given in session.get_inputs()}
+
+
+def small(path: Path) -> bool:
+    """Whether a model's weights stay in the processor's cache."""
+    return path.stat().st_size <= _SMALL and not path.with_name(f"{path.name}_data").exists()
+
+
+@dataclass(eq=False, slots=True)
+class Rows:
+    """The cache: ``slots`` are (2 x layers, B, heads, room, D), keys and values of every layer in turn.
+
+    Row b has filled its first ``lengths[b]`` slots. The engine counts ``width`` of them in every row, of which those
+    that a shorter row lacks come first.
+    """
+
+    slots: np.ndarray
+    lengths: np.ndarray
+    width: int
+
+    def part(self, row: int, start: int, stop: int) -> np.ndarray:
+        """A view of some of a row's slots, as the engine counts them, (2 x layers, heads, n, D)."""
+        missing = self.width - int(self.lengths[row])
+        return self.slots[:, row, :, max(start - missing, 0) : max(stop - missing, 0)]
+
+    def make_room(self, count: int) -> None:
+        """Have at least ``count`` free slots in every row."""
+        longest = int(self.lengths.max())
+        if longest + count > self.slots.shape[3]:
+            self.slots = packed([[self.part(row, 0, self.width)] for row in range(len(self.lengths))], count).slots
+
+
+def packed(rows: Sequence[Sequence[np.ndarray]], count: int = 0) -> Rows:
+    """Rows of blocks in order, (2 x layers, heads, n, D) each, with room for ``count`` slots and some to spare.
+
+    At least one row has a block.
+    """
+    lengths = np.array([sum(block.shape[2] for block in blocks) for blocks in rows])
+    kinds, heads, _, size = (like := next(block for blocks in rows for block in blocks)).shape
+    longest = int(lengths.max())
+    slots = np.empty((kinds, len(rows), heads, longest + count + SPARE, size), like.dtype)
+    for row, blocks in enumerate(rows):
+        at = 0
+        for block in blocks:
+            stop = at + block.shape[2]
+            slots[:, row, :, at:stop] = block
+            at = stop
+    return Rows(slots, lengths, longest)
+
+
+class InPlaceRuntime(HostLogits):
+    """``session`` is that of the file at ``path``: on one core for a ``small`` model, else on all ``threads``."""
+
+    def __init__(self, path: Path, session: Any, *, identity: str, threads: int, context: int | None) -> None:
+        self._path, self._session, self._threads = path, session, threads
+        self._small = small(path)
+        shapes = {given.name: given.shape for given in (*session.get_inputs(), *session.get_outputs())}
+        layers = sum(name.startswith("past_key_values") for name in shapes) // 2
+        self._caches = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
+        _, heads, _, size = shapes["past_key_values.0.key"]
+        self._nothing = np.zeros((2 * layers, heads, 0, size), np.float32)
+        self._widths = {layer: shapes[f"hidden_states.{layer}"][-1] for layer in range(layers + 1)}
+        reach = int(session.get_modelmeta().custom_metadata_map["context_tokens"])
+        vocabulary = shapes["logits"][-1]
+        self.facts = Facts(
+            identity=identity,
+            layers=layers,
+            vocabulary=vocabulary,
+            context_tokens=reach if context is None else min(context, reach),
+            token_bytes=2 * layers * heads * size * self._nothing.itemsize,
+            logits_bytes=vocabulary * 4,
+            states=frozenset(self._widths),
+            evidence=("onnxruntime on the CPU; hidden states: in the file",),
+        )
+
+    def forward(
+        self,
+        ids: np.ndarray,
+        mask: np.ndarray,
+        positions: np.ndarray,
+        cache: Rows | None,
+        *,
+        keep: int,
+        layers: Sequence[int] = (),
+    ) -> Step:
+        if missing := set(layers) - self.facts.states:
+            raise BackendError(f"this model gives no hidden states of layer {min(missing)}")
+        batch, fresh = ids.shape
+        counts = mask[:, -fresh:].sum(axis=1)
+        with memory():
+            rows = packed([[self._nothing]] * batch, fresh) if cache is None else cache
+            if (positions[:, -1] + 1 != rows.lengths + counts).any():
+                raise BackendError("a row of this cache can only be read on from where it ends")
+            rows.make_room(fresh)
+            logits = np.zeros((batch, keep, self.facts.vocabulary), np.float32)
+            states = {layer: np.empty((batch, self._widths[layer]), np.float32) for layer in layers}
+
+            def read(session: Any, part: Part) -> None:
+                first, stop = part
+                count = int(counts[first])
+                kept = logits[first:stop, -min(keep, count) :]
+                found = self._read(session, ids[first:stop, -count:], rows, part, kept, layers)
+                for layer, state in found.items():
+                    states[layer][first:stop] = state
+
+            shares = self._threads if self._small else 1
+            self._each(read, _shares(batch, shares) if fresh == 1 else _one_by_one(counts), fresh)
+        rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
+        return Step(rows, logits, states)
+
+    def assemble(self, rows: Sequence[Sequence[np.ndarray]], *, once: bool = False) -> Rows | None:
+        if not any(block.shape[2] for blocks in rows for block in blocks):
+            return None
+        with memory():
+            return packed(rows)
+
+    def join(self, first: Rows, second: Rows) -> Rows:
+        with memory():
+            joined = packed(
+                [[each.part(row, 0, each.width)] for each in (first, second) for row in range(len(each.lengths))]
+            )
+        joined.width = max(first.width, second.width)
+        return joined
+
+    def select(self, cache: Rows, rows: Sequence[int], start: int) -> Rows:
+        with memory():
+            chosen = packed([[cache.part(row, start, cache.width)] for row in rows])
+        chosen.width = cache.width - start
+        return chosen
+
+    def block(self, cache: Rows, row: int, start: int, stop: int) -> np.ndarray:
+        return cache.part(row, start, stop).copy()
+
+    def cut(self, block: np.ndarray, start: int, stop: int) -> np.ndarray:
+        return block[:, :, start:stop].copy()
+
+    def _read(
+        self, session: Any, ids: np.ndarray, rows: Rows, part: Part, logits: np.ndarray, layers: Sequence[int]
+    ) -> dict[int, np.ndarray]:
+        """One pass over neighbouring rows, into ``logits`` and the cache; gives the states of the last position."""
+        first, stop = part
+        fresh = ids.shape[1]
+        last = (rows.lengths[first:stop] + (fresh - 1)).astype(np.int32)
+        given = {
+            "input_ids": np.ascontiguousarray(ids),
+            "last_slots": last,
+            "longest": np.array(last.max() + 1, np.int32),
+            "num_logits_to_keep": np.array(logits.shape[1]),
+        }
+        found = {layer: np.empty((stop - first, fresh, self._widths[layer]), np.float32) for layer in layers}
+        binding = session.io_binding()
+        for name, value in given.items():
+            _bind(binding.bind_input, name, value)
+        for name, cached in zip(self._caches, rows.slots[:, first:stop], strict=True):
+            _bind(binding.bind_input, f"past_key_values.{name}", cached)
+            _bind(binding.bind_output, f"present.{name}", cached)
+        _bind(binding.bind_output, "logits", logits)
+        for layer, state in found.items():
+            _bind(binding.bind_output, f"hidden_states.{layer}", state)
+        session.run_with_iobinding(binding)
+        return {layer: state[:, -1] for layer, state in found.items()}
+
+    def _each(self, read: Callable[[Any, Part], None], parts: Sequence[Part], longest: int) -> None:
+        """Read all parts: of a small model several at a time, each on one core; ``longest`` is a row's new tokens."""
+        if self._threads == 1 or not self._small:
+            for part in parts:
+                read(self._session, part)
+        elif len(parts) == 1:
+            read(self._wide if longest >= _LONG else self._session, parts[0])
+        else:
+            self._side_by_side(read, parts)
+
+    def _side_by_side(self, read: Callable[[Any, Part], None], parts: Sequence[Part]) -> None:
+        todo: SimpleQueue[Part] = SimpleQueue()
+        for part in parts:
+            todo.put(part)
+
+        def work() -> None:
+            while True:
+                try:
+                    part = todo.get_nowait()
+                except Empty:
+                    return
+                read(self._session, part)
+
+        helpers = [self._pool.submit(work) for _ in range(min(self._threads, len(parts)) - 1)]
+        try:
+            work()
+        finally:
+            wait(helpers)
+        for helper in helpers:
+            helper.result()
+
+    @cached_property
+    def _wide(self) -> Any:
+        """A small model on all cores, for a single long row."""
+        return open_session(self._path, self._threads)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads - 1, thread_name_prefix="arbitrag-onnx")
+
+
+def _bind(bind: Callable[..., None], name: str, value: np.ndarray) -> None:
+    """Let a session read or write an array where it is."""
+    bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
+
+
+def _shares(batch: int, count: int) -> list[Part]:
+    """Neighbouring rows of a batch in about equal shares, at most ``count``."""
+    cuts = [batch * share // count for share in range(count + 1)]
+    return [(first, stop) for first, stop in pairwise(cuts) if first < stop]
+
+
+def _one_by_one(counts: np.ndarray) -> list[Part]:
+    """Each row alone, those with most to read first, so that the cores end together."""
+    return [(row, row + 1) for row in np.argsort(-counts, kind="stable").tolist()]

@@ -1,0 +1,203 @@
+"""The runtime whose cache is written in place, beside the plain graph of the same random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+import optimum_graph  # noqa: E402  (needs what was just looked for)
+from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
+
+from arbitrag.errors import BackendError  # noqa: E402
+from arbitrag.llm import onnx_in_place  # noqa: E402
+from arbitrag.llm.onnx import OnnxRuntime, open_runtime  # noqa: E402
+from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Rows  # noqa: E402
+from arbitrag.llm.runtime import OutOfMemory, Step  # noqa: E402
+from arbitrag.train.llama_graph import build  # noqa: E402
+
+SIZES = (30, 1, 12, 5, 19)
+CONTEXT = 256
+
+
+def subject(folder: Path, threads: int = 2, **options: Any) -> InPlaceRuntime:
+    onnx.save(build(replace(SHAPE, context=CONTEXT), random_weights, "fp32"), str(folder / "own.onnx"))
+    found = open_runtime(folder / "own.onnx", threads=threads, **options)
+    assert isinstance(found, InPlaceRuntime)
+    return found
+
+
+def plain(folder: Path) -> OnnxRuntime:
+    onnx.save(optimum_graph.build(SHAPE, random_weights), str(folder / "plain.onnx"))
+    found = open_runtime(folder / "plain.onnx", threads=1)
+    assert isinstance(found, OnnxRuntime)
+    return found
+
+
+def ragged(
+    runtime: InPlaceRuntime,
+    cache: Rows | None,
+    past: Sequence[int],
+    new: Sequence[Sequence[int]],
+    keep: int = 1,
+    layers: Sequence[int] = (),
+) -> Step:
+    """As ``padded``: rows with ``past`` tokens read new ones, all left-padded."""
+    slots, width = (0 if cache is None else cache.width), max(map(len, new))
+    ids = np.zeros((len(new), width), np.int64)
+    positions, mask = np.zeros_like(ids), np.zeros((len(new), slots + width), bool)
+    for row, tokens in enumerate(new):
+        at = width - len(tokens)
+        ids[row, at:] = tokens
+        positions[row, at:] = past[row] + np.arange(len(tokens))
+        mask[row, slots - past[row] : slots] = True
+        mask[row, slots + at :] = True
+    return runtime.forward(ids, mask, positions, cache, keep=keep, layers=layers)
+
+
+@pytest.mark.parametrize(("threads", "small"), [(1, True), (2, True), (3, True), (2, False)])
+def test_ragged_rows_equal_the_plain_graph(
+    threads: int, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading, writing a token each, and reading on: several tokens beside one."""
+    if not small:
+        monkeypatch.setattr(onnx_in_place, "_SMALL", 0)
+    runtime, reference = subject(tmp_path, threads), plain(tmp_path)
+    draw = np.random.default_rng(3)
+    texts: list[list[int]] = [[] for _ in SIZES]
+    cache: Rows | None = None
+    for sizes in (SIZES, [1] * 5, [1] * 5, (2, 7, 1, 3, 3), [1] * 5):
+        new = [draw.integers(0, WORDS, size).tolist() for size in sizes]
+        step = ragged(runtime, cache, list(map(len, texts)), new, keep=min(2, max(sizes)), layers=[0, 1, 2])
+        cache = step.cache
+        texts = [text + more for text, more in zip(texts, new, strict=True)]
+        for row, (text, count) in enumerate(zip(texts, sizes, strict=True)):
+            expected = alone(reference, text, min(2, count), layers=[0, 1, 2])
+            found = step.logits[row, -min(2, count) :]
+            assert np.allclose(found, expected.logits[0], atol=1e-4)
+            for layer, state in expected.states.items():
+                assert np.allclose(step.states[layer][row], state[0], atol=1e-4)
+
+
+def test_a_long_row_alone_is_read_by_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, reference = subject(tmp_path), plain(tmp_path)
+    monkeypatch.setattr(onnx_in_place, "_LONG", 6)
+    short = ragged(runtime, None, [0], [TEXTS[0][:5]], 5)
+    assert "_wide" not in vars(runtime), "opened only when it is needed"
+    assert np.allclose(short.logits, alone(reference, TEXTS[0][:5], 5).logits, atol=1e-4)
+    long = ragged(runtime, None, [0], [TEXTS[0]], 6)
+    assert "_wide" in vars(runtime)
+    assert np.allclose(long.logits, alone(reference, TEXTS[0], 6).logits, atol=1e-4)
+
+
+def test_a_cache_grows_when_its_room_is_used_up(tmp_path: Path) -> None:
+    """Between times it stays where it is."""
+    runtime, reference = subject(tmp_path), plain(tmp_path)
+    texts = [list(text) for text in TEXTS]
+    cache = ragged(runtime, None, [0, 0], texts).cache
+    room, moves = cache.slots.shape[3], 0
+    for written in range(2 * SPARE + 10):
+        before = cache.slots
+        cache = ragged(runtime, cache, list(map(len, texts)), [[written % WORDS], [5]]).cache
+        moves += cache.slots is not before
+        texts = [[*texts[0], written % WORDS], [*texts[1], 5]]
+    assert room == len(TEXTS[0]) + SPARE
+    assert moves == 2
+    step = ragged(runtime, cache, list(map(len, texts)), [[7], [8]])
+    for row, text in enumerate(texts):
+        assert np.allclose(step.logits[row], alone(reference, [*text, 7 + row], 1).logits[0], atol=1e-4)
+
+
+def test_the_same_batch_gives_the_same_bits(tmp_path: Path) -> None:
+    runtime = subject(tmp_path)
+    new = [list(range(1, size + 1)) for size in (9, 3, 1, 7)]
+    passes = []
+    for _ in range(5):
+        first = ragged(runtime, None, [0] * 4, new)
+        second = ragged(runtime, first.cache, [9, 3, 1, 7], [[4]] * 4)
+        passes.append(np.concatenate([first.logits, second.logits]).tobytes())
+    assert len(set(passes)) == 1
+
+
+def test_the_cache_can_be_cut_moved_and_put_together_again(tmp_path: Path) -> None:
+    runtime, reference = subject(tmp_path), plain(tmp_path)
+    first = ragged(runtime, None, [0, 0], TEXTS).cache  # 6 and 3 tokens
+    start, end = runtime.block(first, 0, 0, 4), runtime.block(first, 0, 4, 6)
+    assert (start.shape, end.shape) == ((4, 2, 4, 16), (4, 2, 2, 16))
+    assert runtime.block(first, 1, 3, 6).shape[2] == 3, "a shorter row ends where the longest does"
+    assert runtime.block(first, 1, 0, 4).shape[2] == 1, "padding is not stored"
+    made = runtime.assemble([[start, runtime.cut(end, 0, 1)], [runtime.block(first, 1, 3, 6)], []])
+    assert made is not None
+    assert (made.lengths.tolist(), made.width) == ([5, 3, 0], 5)
+    joined = runtime.join(made, first)
+    assert (joined.lengths.tolist(), joined.width) == ([5, 3, 0, 6, 3], 6)
+    chosen = runtime.select(joined, [1, 3, 0, 4], 0)
+    shorter = runtime.select(runtime.select(chosen, [0, 3, 2], 1), [1, 0], 2)
+    assert (shorter.lengths.tolist(), shorter.width) == ([3, 3], 3)
+    new = [[12], [12, 2], [TEXTS[0][5], 12], [1]]
+    step = ragged(runtime, chosen, [3, 6, 5, 3], new)
+    texts = [TEXTS[1], TEXTS[0], TEXTS[0][:5], TEXTS[1]]
+    for row, (text, more) in enumerate(zip(texts, new, strict=True)):
+        assert np.allclose(step.logits[row], alone(reference, [*text, *more], 1).logits[0], atol=1e-4)
+    assert runtime.assemble([[], []]) is None
+
+
+def test_copies_keep_nothing_else_in_memory(tmp_path: Path) -> None:
+    runtime = subject(tmp_path)
+    cache = ragged(runtime, None, [0, 0], TEXTS).cache
+    block = runtime.block(cache, 0, 0, 4)
+    assert block.base is None
+    assert runtime.cut(block, 1, 3).base is None
+    assert block.nbytes == 4 * runtime.facts.token_bytes
+
+
+def test_a_row_goes_on_where_it_ends(tmp_path: Path) -> None:
+    runtime = subject(tmp_path)
+    cache = ragged(runtime, None, [0, 0], TEXTS).cache
+    with pytest.raises(BackendError, match="read on from where it ends"):
+        ragged(runtime, cache, [5, 3], [[1], [1]])
+
+
+def test_the_context_is_what_the_file_says_or_less(tmp_path: Path) -> None:
+    assert subject(tmp_path).facts.context_tokens == CONTEXT
+    assert subject(tmp_path, context=40).facts.context_tokens == 40
+    runtime = subject(tmp_path, context=1000)
+    assert runtime.facts.context_tokens == CONTEXT
+    assert ragged(runtime, None, [0], [[1] * CONTEXT]).logits.shape == (1, 1, WORDS)
+    with pytest.raises(BackendError, match="onnxruntime failed"):
+        ragged(runtime, None, [0], [[1] * (CONTEXT + 1)])
+
+
+def test_failures_are_named_and_nothing_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runtime = subject(tmp_path)
+    with pytest.raises(BackendError, match="onnxruntime failed"):
+        ragged(runtime, None, [0, 0], [[1], [WORDS + 5]])
+    with pytest.raises(BackendError, match="no hidden states of layer 7"):
+        ragged(runtime, None, [0], [[1]], layers=[7])
+    assert capfd.readouterr() == ("", "")
+
+    def full(*_: object) -> None:
+        raise MemoryError("no more")
+
+    block = runtime.block(ragged(runtime, None, [0], [[1]]).cache, 0, 0, 1)
+    monkeypatch.setattr(np, "empty", full)
+    with pytest.raises(OutOfMemory, match="no more"):
+        runtime.assemble([[block]])
+    with pytest.raises(OutOfMemory, match="no more"):
+        ragged(runtime, None, [0], [[1]])
+
+
+def test_what_a_network_is(tmp_path: Path) -> None:
+    facts = subject(tmp_path).facts
+    assert (facts.layers, facts.vocabulary, sorted(facts.states)) == (2, WORDS, [0, 1, 2])
+    assert facts.token_bytes == 2 * 2 * 2 * 16 * 4, "two layers, keys and values, two heads of 8 filled up to 16"
+    assert facts.logits_bytes == WORDS * 4
+    assert not facts.packs
