@@ -45,6 +45,17 @@ def rag(*passages: Passage, question: str = "Who?", book: PromptBook = BOOK) -> 
     return text_of(book.render("rag/answer", question=Question(question), passages=passages))
 
 
+def test_options_are_shown_unless_the_wording_hides_them(tmp_path: Path) -> None:
+    question = Question("Who?", options=("Ada", "Bo"))
+    for header, shown in (("", "Who?\n(A) Ada\n(B) Bo"), ("options: hidden\n", "Who?")):
+        write(tmp_path, f"source: a test\nwording: 1\n{header}---\n=== user\n{{question}}\n", "direct/answer")
+        read_prompt.cache_clear()
+        assert text_of(PromptBook.with_wording(tmp_path).render("direct/answer", question=question)) == shown
+    path = write(tmp_path, "source: a test\nwording: 1\noptions: shown\n---\n=== user\n{question}\n", "direct/other")
+    with pytest.raises(PromptError, match="the header options is 'hidden' or left out; found 'shown'"):
+        read_prompt("direct/other", path)
+
+
 @pytest.mark.parametrize("name", BOOK.names())
 def test_every_packaged_prompt_has_a_source_and_a_wording(name: str) -> None:
     headers = BOOK.find(name).headers

@@ -14,7 +14,8 @@ A file is a header, a line ``---``, and sections that begin with a line ``=== na
     the lines that a reply consists of; they stand where the prompt says {form}
 
 ``=== text`` in place of system and user makes a plain text to continue, for a model without a chat template, and a
-header ``lead: space`` puts a space before its answers. A field that is missing or left over is an error. What else a
+header ``lead: space`` puts a space before its answers. ``options: hidden`` leaves the options of a question out, for a
+model that can only answer in its own words (the answer still counts as the option that it names). A field that is missing or left over is an error. What else a
 prompt repeats has a section of its own too, with other fields: see ``ITEMS``.
 
 Passages and questions are untrusted, and so is what the model wrote before. Whatever in them looks like a tag of any
@@ -45,7 +46,7 @@ _CONTROL = re.compile(
     re.IGNORECASE,
 )
 _LOOK_ALIKE = {"<": "‹", "[": "［"}
-_HEADERS = frozenset({"source", "wording", "lead", "with"})
+_HEADERS = frozenset({"source", "wording", "lead", "with", "options"})
 # The sections that give the form of one item of a list, with the fields that they may have.
 ITEMS: Mapping[str, frozenset[str]] = {
     "passage": frozenset({"number", "title", "text"}),  # found by a retriever
@@ -128,7 +129,8 @@ class PromptFile:
         if isinstance(value, str):
             return self._neutral(value)
         if isinstance(value, Question):
-            return self._neutral(question_text(value))
+            hidden = self.headers.get("options") == "hidden"
+            return self._neutral(value.text if hidden else question_text(value))
         return "".join(
             self.passage_text(number, item) if isinstance(item, Passage) else self._item(item.form, item.values)
             for number, item in enumerate(value, 1)
@@ -248,10 +250,12 @@ def parse_prompt(name: str, path: Path, text: str) -> PromptFile:
     headers = {key: value.strip() for key, _, value in pairs}
     if not {"source", "wording"} <= headers.keys() <= _HEADERS:
         raise PromptError(
-            f"{path}: the header needs source and wording, and may have lead and with; found {sorted(headers)}"
+            f"{path}: the header needs source and wording, and may have lead, with and options; found {sorted(headers)}"
         )
     if headers.get("lead", "space") != "space":
         raise PromptError(f"{path}: the header lead is 'space' or left out; found '{headers['lead']}'")
+    if headers.get("options", "hidden") != "hidden":
+        raise PromptError(f"{path}: the header options is 'hidden' or left out; found '{headers['options']}'")
     parts = re.split(r"^=== (.*)\n", body, flags=re.MULTILINE)
     if parts[0].strip():
         raise PromptError(f"{path}: text before the first '=== section' line")
