@@ -230,7 +230,10 @@ class Kit:
         return found.then(await self.scorer.fit(found.kept, prompt, reply_tokens=reply_tokens, **fields))
 
     async def embed(self, passages: Sequence[Passage]) -> np.ndarray:
-        """Unit vectors (passages, width) float32. What an index stored with this encoder is not computed again."""
+        """Unit vectors (passages, width) float32.
+
+        What an index stored with this encoder is not computed again, and as exact as it was stored (in 16 bits).
+        """
         encoder = self._encoder()
         return await self._vectors({"passages": _digest(passages)}, lambda: encode_passages(passages, encoder))
 

@@ -10,13 +10,15 @@ from arbitrag.errors import UsageError, unknown
 KINDS = {
     "hash": "hash (no model: words and their spelling, see arbitrag.encode.hashed)",
     "st": "st:NAME-OR-PATH (sentence-transformers, in this process)",
+    "bge-m3": "bge-m3:NAME-OR-PATH (BGE-M3 with its dense, sparse and multi-vector heads, in this process)",
     "onnx": "onnx:FOLDER (onnxruntime, in this process)",
     "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible embeddings endpoint)",
 }
 
 
 def open_encoder(address: str, **options: Any) -> Encoder:
-    """The encoder at an address such as ``hash``, ``st:BAAI/bge-small-en-v1.5``, ``onnx:folder`` or ``openai:MODEL``.
+    """The encoder at an address such as ``hash``, ``st:BAAI/bge-small-en-v1.5``, ``bge-m3:BAAI/bge-m3``,
+    ``onnx:folder`` or ``openai:MODEL``.
 
     ``options`` go to the encoder (see its constructor). Raises UsageError for an address that is not one of these,
     MissingExtra when the encoder's packages are not installed, BackendError when the model cannot be loaded.
@@ -36,6 +38,10 @@ def open_encoder(address: str, **options: Any) -> Encoder:
         from arbitrag.encode.transformer import TransformerEncoder
 
         return TransformerEncoder(rest, **options)
+    if kind == "bge-m3":
+        from arbitrag.encode.bge_m3 import BgeM3Encoder
+
+        return BgeM3Encoder(rest, **options)
     if kind == "onnx":
         from arbitrag.encode.onnx import OnnxEncoder
 

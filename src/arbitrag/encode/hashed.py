@@ -14,7 +14,10 @@ characters in "<w>". A text is
 
     sum over its distinct words of (1 + ln count(w)) * weight(w) * d(w),   weight(w) = min(1, (length(w) / 6)^2)
 
-divided by its length. No document frequencies are needed: by Zipf's law of abbreviation the words that are everywhere
+divided by its length; that is the dense head. The sparse head is the same weights of the words, of length one together,
+and the multi-vector head d(w) of length one for every word of 4 letters and more.
+
+No document frequencies are needed: by Zipf's law of abbreviation the words that are everywhere
 are short, so length stands in for rarity, and a text's vector depends on nothing but the text.
 """
 
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import re
 import threading
 from collections import Counter
@@ -30,10 +34,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from arbitrag.encode.base import Kind, unit_rows
+from arbitrag.encode.heads import Heads
 
 WIDTH = 256
 _WORD = re.compile(r"\w{1,32}")  # a longer run without a gap is read in pieces, so that no text makes a huge word
 _FULL_WEIGHT = 6  # characters
+_TELLING = 4  # characters of a word that the multi-vector head looks for
 _BATCH = 256  # texts whose words are learned together
 _KEPT_WORDS = 1 << 17  # directions kept for words already seen: 128 MB, if there are so many
 
@@ -59,6 +65,10 @@ class HashEncoder:
             return self._encode(texts)  # a query takes less time than the way to a thread
         return await asyncio.to_thread(self._encode, texts)
 
+    async def encode_heads(self, texts: Sequence[str], *, kind: Kind) -> list[Heads]:
+        """Three heads of each text, see above; nothing is computed twice for a word."""
+        return await asyncio.to_thread(self._heads, texts)
+
     async def aclose(self) -> None:
         pass
 
@@ -72,6 +82,19 @@ class HashEncoder:
                     if counted:
                         vectors[row] = self._sum(counted)
         return unit_rows(vectors)
+
+    def _heads(self, texts: Sequence[str]) -> list[Heads]:
+        found = []
+        for text, dense in zip(texts, self._encode(texts), strict=True):
+            counts = Counter(_WORD.findall(text.lower()))
+            weights = np.array([(1 + math.log(count)) * _weight(word) for word, count in counts.items()])
+            lexical = dict(zip(counts, (weights / np.linalg.norm(weights)).tolist(), strict=True)) if counts else {}
+            telling = [word for word in counts if len(word) >= _TELLING] or list(counts)
+            with self._lock:
+                self._learn(set(telling))
+                rows = self._directions[[self._rows[word] for word in telling]]
+            found.append(Heads(dense, lexical, unit_rows(rows)))
+        return found
 
     def _sum(self, counts: Counter[str]) -> np.ndarray:
         """The weighted sum of the directions of a text's words, (256,)."""
@@ -105,8 +128,12 @@ def _directions(words: Sequence[str]) -> np.ndarray:
     # A word has at most 32 grams, so their signs add up within int8, which is several times faster than anything wider.
     spelling = np.add.reduceat(_signs([gram for of_word in grams for gram in of_word]), starts, axis=0, dtype=np.int8)
     shares = np.sqrt(0.5 / np.array([len(of_word) for of_word in grams], np.float32))[:, None]
-    weights = np.array([min(1.0, (len(word) / _FULL_WEIGHT) ** 2) for word in words], np.float32)[:, None]
+    weights = np.array([_weight(word) for word in words], np.float32)[:, None]
     return np.asarray(weights * (np.sqrt(np.float32(0.5)) * signs + shares * spelling))
+
+
+def _weight(word: str) -> float:
+    return min(1.0, (len(word) / _FULL_WEIGHT) ** 2)
 
 
 def _grams(word: str) -> list[str]:
