@@ -15,8 +15,9 @@ A file is a header, a line ``---``, and sections that begin with a line ``=== na
 
 ``=== text`` in place of system and user makes a plain text to continue, for a model without a chat template, and a
 header ``lead: space`` puts a space before its answers. ``options: hidden`` leaves the options of a question out, for a
-model that can only answer in its own words (the answer still counts as the option that it names). A field that is missing or left over is an error. What else a
-prompt repeats has a section of its own too, with other fields: see ``ITEMS``.
+model that can only answer in its own words (an answer still counts as the option that it names). A field that is
+missing or left over is an error. What else a prompt repeats has a section of its own too, with other fields: see
+``ITEMS``.
 
 Passages and questions are untrusted, and so is what the model wrote before. Whatever in them looks like a tag of any
 of our prompts, or like a token by which chat templates mark turns (``<|im_end|>``, ``</s>``, ``[INST]``), has its
