@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.text import agree, clean_answer, declines, normalize_answer, one_line, printable, vanishes
+from arbitrag.text import agree, clean_answer, declines, normalize_answer, one_line, printable, settle, vanishes
 
 words = st.lists(
     st.sampled_from(["a", "an", "the", "The", "x", "ß", "İ", "Σ", "$", "’", "-", " ", "\n", "A.", "中"])
@@ -197,3 +197,25 @@ def test_one_line_shortens_with_an_ellipsis() -> None:
 
 def test_a_reply_of_much_space_is_read_once() -> None:
     assert clean_answer("the answer is" + " " * 200_000 + "\nQuestion: next") == ""
+
+
+OPTIONS = ("red", "blue", "I don't know")
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "settled"),
+    [
+        ("blue", OPTIONS, "blue"),
+        ("(B) blue", OPTIONS, "blue"),
+        ("b", OPTIONS, "blue"),
+        ("It is the red one", OPTIONS, "red"),
+        ("C", OPTIONS, None),
+        ("(C) I don’t know", OPTIONS, None),
+        ("green", OPTIONS, "green"),
+        ("B", (), "B"),
+        ("I don't know.", (), None),
+        ("", (), None),
+    ],
+)
+def test_what_an_answer_comes_to(answer: str, options: tuple[str, ...], settled: str | None) -> None:
+    assert settle(answer, options) == settled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Sequence
 from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -12,6 +13,7 @@ _LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:
 _MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b\s*:?)\s*(?=\S)", re.IGNORECASE)
 _RUN_ON = re.compile(r"\n[ \t]*question\s*:", re.IGNORECASE)
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
+_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\s+)?([a-z])(?:[).:\]]|\W*$)", re.IGNORECASE)
 _QUOTES = " \t\r\n\"'`"
 _FILLER = " .-_*…–—"
 _DECLINES = frozenset(
@@ -84,6 +86,38 @@ def declines(answer: str) -> bool:
     return normalize_answer(answer.replace("’", "'")) in _DECLINES
 
 
+def choose(reply: str, options: Sequence[str]) -> int | None:
+    """The number, from 0, of the option that a reply chooses; None where that is none or not clear.
+
+    By falling precedence: the reply is the text of an option; it begins with an option's letter ("B", "b)", "Option
+    B: ...") and names no other option; it names one option, as whole words. Of "July 1" and "July 1 2020" in one reply
+    only the longer counts.
+    """
+    texts = [normalize_answer(option) for option in options]
+    text = normalize_answer(reply)
+    if text in texts:
+        return texts.index(text)
+    named = {number for number, option in enumerate(texts) if _has_words(text, option)}
+    named -= {n for n in named for longer in named if texts[n] != texts[longer] and _has_words(texts[longer], texts[n])}
+    letter = _LETTER.match(reply)
+    lettered = string.ascii_lowercase.index(letter[1].lower()) if letter else len(options)
+    if lettered < len(options) and named <= {lettered}:
+        return lettered
+    return named.pop() if len(named) == 1 and lettered >= len(options) else None
+
+
+def as_option(answer: str, options: Sequence[str]) -> str:
+    """The text of the option that an answer chooses; the answer itself where that is none, or there are no options."""
+    number = choose(answer, options)
+    return answer if number is None else options[number]
+
+
+def settle(answer: str, options: Sequence[str] = ()) -> str | None:
+    """What an answer comes to: an option's text where it chooses one, and None where it says that it does not know."""
+    text = as_option(answer, options)
+    return None if not text or declines(text) else text
+
+
 def printable(text: str) -> str:
     """``text`` with control and direction characters made visible, safe for a terminal, a log or a page.
 
@@ -101,3 +135,7 @@ def one_line(text: str, width: int = 80) -> str:
     """``text`` printable, on one line, shortened to ``width`` characters with an ellipsis."""
     flat = " ".join(printable(text).split())
     return flat if len(flat) <= width else flat[: width - 1].rstrip() + "…"
+
+
+def _has_words(text: str, words: str) -> bool:
+    return f" {words} " in f" {text} "

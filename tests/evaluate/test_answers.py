@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from arbitrag.errors import DataError
 from arbitrag.evaluate.answers import (
-    choose,
     exact_match,
     hotpot_f1,
     mentions,
@@ -21,7 +20,7 @@ from arbitrag.evaluate.answers import (
     substring_accuracy,
     token_f1,
 )
-from arbitrag.text import vanishes
+from arbitrag.text import choose, vanishes
 
 METRICS = [exact_match, token_f1, hotpot_f1, substring_accuracy]
 texts = st.text(max_size=12) | st.lists(st.sampled_from(["a", "the", "$", "no", "x", "y.", " "])).map(" ".join)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import arbitrag
-from arbitrag import Kit, Passage, Strategy
+from arbitrag import Kit, Passage, Question, Strategy
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
 
 
@@ -25,3 +25,11 @@ async def test_memory_answers_or_declines(reply: str, answer: str | None, strate
     assert [candidate.origin for candidate in verdict.candidates] == [Strategy.MEMORY]
     assert (verdict.usage.calls, verdict.usage.steps, verdict.usage.generations) == (1, 1, 1)
     assert prompt_text(llm.prompts[0]).endswith("Question: Who directed it?\nAnswer:")
+
+
+async def test_an_option_is_chosen_by_its_letter_and_one_that_declines_refuses() -> None:
+    question = Question("Which?", ("red", "blue", "I don't know"))
+    verdict = await arbitrag.answer(question, "direct", Kit.of(ScriptedLLM(["(B)"])))
+    assert (verdict.answer, verdict.strategy) == ("blue", Strategy.MEMORY)
+    verdict = await arbitrag.answer(question, "direct", Kit.of(ScriptedLLM(["C"])))
+    assert (verdict.answer, verdict.strategy) == (None, Strategy.REFUSE)

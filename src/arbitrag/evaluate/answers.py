@@ -11,15 +11,12 @@ substring search finds them everywhere. Here such a gold answer must be matched 
 
 from __future__ import annotations
 
-import re
-import string
 from collections.abc import Callable, Sequence
 
 from arbitrag.errors import DataError
-from arbitrag.text import agree, declines, normalize_answer, one_line, vanishes
+from arbitrag.text import agree, choose, declines, normalize_answer, one_line, vanishes
 
 _CLOSED = frozenset({"yes", "no", "noanswer"})
-_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\s+)?([a-z])(?:[).:\]]|\W*$)", re.IGNORECASE)
 
 
 def exact_match(prediction: str | None, golds: Sequence[str]) -> float:
@@ -79,26 +76,6 @@ def multiple_choice(prediction: str | None, golds: Sequence[str], options: Seque
     return float(choose(prediction or "", options) in right)
 
 
-def choose(reply: str, options: Sequence[str]) -> int | None:
-    """The number, from 0, of the option that a reply chooses; None where that is none or not clear.
-
-    By falling precedence: the reply is the text of an option; it begins with an option's letter ("B", "b)", "Option
-    B: ...") and names no other option; it names one option, as whole words. Of "July 1" and "July 1 2020" in one reply
-    only the longer counts.
-    """
-    texts = [normalize_answer(option) for option in options]
-    text = normalize_answer(reply)
-    if text in texts:
-        return texts.index(text)
-    named = {number for number, option in enumerate(texts) if _has_words(text, option)}
-    named -= {n for n in named for longer in named if texts[n] != texts[longer] and _has_words(texts[longer], texts[n])}
-    letter = _LETTER.match(reply)
-    lettered = string.ascii_lowercase.index(letter[1].lower()) if letter else len(options)
-    if lettered < len(options) and named <= {lettered}:
-        return lettered
-    return named.pop() if len(named) == 1 and lettered >= len(options) else None
-
-
 def _refuses(prediction: str | None) -> bool:
     return prediction is None or not prediction.strip()
 
@@ -138,7 +115,3 @@ def _contains(prediction: str, gold: str) -> bool:
     if vanishes(gold):
         return agree(prediction, gold)
     return normalize_answer(gold) in normalize_answer(prediction)
-
-
-def _has_words(text: str, words: str) -> bool:
-    return f" {words} " in f" {text} "

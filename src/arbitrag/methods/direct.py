@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from arbitrag.kit import Kit
-from arbitrag.text import clean_answer, declines
+from arbitrag.text import clean_answer, settle
 from arbitrag.types import Candidate, Need, Question, Strategy, Verdict
 
 
@@ -25,6 +25,7 @@ class Direct:
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         reply = await kit.llm.generate(kit.llm.prompt("direct/answer", question=question))
         memory = Candidate(clean_answer(reply.text), Strategy.MEMORY)
-        if not memory.text or declines(memory.text):
+        answer = settle(memory.text, question.options)
+        if answer is None:
             return Verdict(None, Strategy.REFUSE, "memory offers no answer", candidates=(memory,))
-        return Verdict(memory.text, Strategy.MEMORY, "only memory was asked", candidates=(memory,))
+        return Verdict(answer, Strategy.MEMORY, "only memory was asked", candidates=(memory,))

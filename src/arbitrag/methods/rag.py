@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from arbitrag.kit import Kit
-from arbitrag.text import clean_answer, declines
+from arbitrag.text import clean_answer, settle
 from arbitrag.types import Candidate, Need, Question, Strategy, Verdict
 
 
@@ -32,11 +32,11 @@ class Rag:
 
         reply = await kit.llm.generate(kit.llm.prompt("rag/answer", question=question, passages=fit.kept))
         evidence = Candidate(clean_answer(reply.text), Strategy.EVIDENCE, tuple(p.id for p in fit.kept))
-        answers = bool(evidence.text) and not declines(evidence.text)
+        answer = settle(evidence.text, question.options)
         return Verdict(
-            answer=evidence.text if answers else None,
-            strategy=Strategy.EVIDENCE if answers else Strategy.REFUSE,
-            why="only the passages were asked" if answers else "the passages offer no answer",
+            answer=answer,
+            strategy=Strategy.REFUSE if answer is None else Strategy.EVIDENCE,
+            why="the passages offer no answer" if answer is None else "only the passages were asked",
             candidates=(evidence,),
             kept=fit.kept,
             dropped=fit.dropped,

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from arbitrag.kit import Kit, gather
 from arbitrag.stages.fit import Fit
-from arbitrag.text import agree, clean_answer, declines
+from arbitrag.text import agree, as_option, clean_answer, declines
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
 
 _RULE = "prior + weight * binding > threshold"
@@ -73,7 +73,7 @@ class TrustMargin:
         asked = [kit.llm.generate(kit.llm.prompt("direct/answer", question=question))]
         if fit.kept:
             asked.append(kit.llm.generate(kit.llm.prompt("rag/answer", question=question, passages=fit.kept)))
-        texts = [clean_answer(reply.text) for reply in await gather(*asked)]
+        texts = [as_option(clean_answer(reply.text), question.options) for reply in await gather(*asked)]
         read = tuple(passage.id for passage in fit.kept)
         return (
             Candidate(texts[0], Strategy.MEMORY),
