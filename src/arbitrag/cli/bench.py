@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from arbitrag.cli import bench_report
 from arbitrag.cli.bench_parts import Options
 from arbitrag.cli.parts import AsJson, Encoder, Index, Mode, Where
 
@@ -126,3 +127,8 @@ def retry(
     from arbitrag.cli.bench_session import Session
 
     return Session(path, Options(), prices or (), concurrency, traces, retry=True).run((), (), (), None, as_json)
+
+
+group.command(epilog=bench_report.REPORT)(bench_report.report)
+group.command(epilog=bench_report.SHOW)(bench_report.show)
+group.command(epilog=bench_report.DIFF)(bench_report.diff)

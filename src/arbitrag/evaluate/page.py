@@ -41,7 +41,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Intervals on one scale. ``ticks`` are places in percent with their words; ``zero`` is the place of no difference."""
+    """Intervals on one scale. ``ticks`` are places in percent with their words; ``zero`` is that of no difference."""
 
     title: str
     bars: tuple[Bar, ...]

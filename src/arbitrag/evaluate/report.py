@@ -118,7 +118,7 @@ def report(
     for done, each in enumerate(wanted):
         show(done, len(wanted), each)
         measured = measure(run, each, used, metrics=metrics, confidence=confidence)
-        made.append(_set_report(measured, _digest(run.meta, each), first, confidence, resamples, seed))
+        made.append(_set_report(measured, digest_of(run.meta, each), first, confidence, resamples, seed))
     return Report(
         name,
         command,
@@ -175,7 +175,7 @@ def _set_report(
     )
 
 
-def _digest(meta: Mapping[str, Any], name: str) -> str:
+def digest_of(meta: Mapping[str, Any], name: str) -> str:
     """The digest of a set as the run recorded it; empty where it did not."""
     recorded = meta.get("sets", {}).get(name, "")
     return str(recorded["digest"]) if isinstance(recorded, Mapping) else str(recorded)

@@ -48,6 +48,10 @@ CREATE TABLE verdicts (
 );
 """
 GROWING = "prompts"  # the condition that may gain entries: a later method asks with prompts of its own
+_ROWS = (
+    "SELECT id, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse_failures "
+    "FROM rows JOIN items USING (set_number, place) WHERE set_number = ? AND system_number = ?"
+)
 _QUICKLY = 1  # zlib's level; the slower ones make a verdict hardly smaller
 
 
@@ -193,28 +197,13 @@ class Store:
 
     def rows(self, set: str, system: str) -> Iterator[Row]:
         """The rows that are there, finished and failed, in the order of the set."""
-        found = self._each(
-            "SELECT id, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse_failures "
-            "FROM rows JOIN items USING (set_number, place) WHERE set_number = ? AND system_number = ? ORDER BY place",
-            self._set_number(set),
-            self._system_number(system),
-        )
-        for question, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse_failures in found:
-            yield Row(
-                system,
-                set,
-                question,
-                answer,
-                None if strategy is None else Strategy(strategy),
-                why,
-                error,
-                json.loads(scores),
-                _usage(alone),
-                _usage(paid),
-                attempts,
-                cut,
-                parse_failures,
-            )
+        for values in self._each(f"{_ROWS} ORDER BY place", self._set_number(set), self._system_number(system)):
+            yield _row(system, set, *values)
+
+    def row(self, set: str, system: str, question: str) -> Row | None:
+        """One of them; None where there is none yet."""
+        key = (self._set_number(set), self._system_number(system), self._place(set, question))
+        return next((_row(system, set, *values) for values in self._all(f"{_ROWS} AND place = ?", *key)), None)
 
     def columns(self, set: str, system: str, score: str = "") -> Columns:
         """The same rows as columns, without what a report does not need; ``score`` is the named score to read."""
@@ -409,6 +398,24 @@ class Store:
     def _do(self, statement: str, *values: Any) -> None:
         with runfile.told(self.path):
             self._connection.execute(statement, values)
+
+
+def _row(
+    system: str,
+    set: str,
+    question: str,
+    answer: str | None,
+    strategy: str | None,
+    why: str,
+    error: str,
+    scores: str,
+    alone: str | None,
+    paid: str | None,
+    *counts: int,
+) -> Row:
+    taken = None if strategy is None else Strategy(strategy)
+    numbers = json.loads(scores)
+    return Row(system, set, question, answer, taken, why, error, numbers, _usage(alone), _usage(paid), *counts)
 
 
 def _item(text: str, passages: str | None) -> Item:

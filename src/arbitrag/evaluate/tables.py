@@ -270,7 +270,7 @@ def _pairs(found: SetReport, metric: str) -> Table:
             _against(pair),
             ranged(pair.difference),
             f"{pair.only_left:,} : {pair.only_right:,}",
-            _p(pair.p_holm),
+            p_words(pair.p_holm),
             "could be noise" if pair.p_holm > SIGNIFICANT else "differs",
         )
         for pair in found.pairs
@@ -303,7 +303,7 @@ def _against(pair: Pair) -> str:
     return f"{name(pair.left)} – {name(pair.right)}"
 
 
-def _p(value: float) -> str:
+def p_words(value: float) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -1,0 +1,199 @@
+"""``arbitrag bench report``, ``show`` and ``diff``: what came out of a run, of one question of it, and of two runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from arbitrag.cli.parts import AsJson
+
+if TYPE_CHECKING:
+    from arbitrag.evaluate.report import Report
+
+REPORT = (
+    "Examples: arbitrag bench report mine.db; arbitrag bench report mine.db --format html -o mine.html; "
+    "arbitrag bench report mine.db --metric contains,f1 --baseline rag"
+)
+SHOW = "Example: arbitrag bench show mine.db --question q17"
+DIFF = "Example: arbitrag bench diff before.db after.db"
+
+
+class Format(StrEnum):
+    TEXT = "text"
+    MD = "md"
+    CSV = "csv"
+    JSON = "json"
+    HTML = "html"
+
+
+File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME", help="Only this question set. Repeatable.")]
+Systems = Annotated[list[str] | None, typer.Option("--system", metavar="NAME", help="Only this system. Repeatable.")]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="NAMES", help="em, f1, hotpot_f1, contains, choice; several with commas."),
+]
+Resamples = Annotated[
+    int | None, typer.Option("--resamples", min=1, metavar="NUMBER", help="Of the bootstrap, for each interval.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Of the bootstrap.")]
+
+
+def report(
+    path: File,
+    format: Annotated[Format, typer.Option("--format", help="What to make of it.")] = Format.TEXT,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there instead of printing it.")
+    ] = None,
+    metrics: Metrics = None,
+    sets: Sets = None,
+    systems: Systems = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="NAME", help="The system that marks compare with; the first.")
+    ] = None,
+    confidence: Annotated[
+        str, typer.Option("--confidence", metavar="SCORE", help="The named score that orders answers by how sure.")
+    ] = "confidence",
+    resamples: Resamples = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the systems of a run, with intervals, tests and costs.
+
+    Every comparison is over the same questions, and failed rows count as wrong.
+    """
+    from arbitrag.cli.output import progress
+    from arbitrag.errors import UsageError
+    from arbitrag.evaluate.report import report as make
+    from arbitrag.evaluate.store import Store
+    from arbitrag.files import check_writable
+
+    if as_json and format not in (Format.TEXT, Format.JSON):
+        raise UsageError(f"--json and --format {format.value} exclude each other; give one of them")
+    if out is not None:
+        check_writable(out)
+    with Store.open(path) as store, progress("Measuring") as show:
+        made = make(
+            store,
+            name=path.name,
+            command=_command("report", path, metrics, sets, systems, baseline, confidence, resamples, seed),
+            metrics=_split(metrics),
+            sets=sets or (),
+            systems=systems or (),
+            baseline=baseline,
+            confidence=confidence,
+            resamples=resamples,
+            seed=seed,
+            show=show,
+        )
+    _tell(made, Format.JSON if as_json else format, out)
+
+
+def show(
+    path: File,
+    question: Annotated[str, typer.Option("--question", metavar="ID", help="The id of a question of the run.")],
+    sets: Sets = None,
+    systems: Systems = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what every system made of one question, and whether it was right."""
+    from arbitrag.cli.bench_question import found, told
+    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.evaluate.store import Store
+
+    with Store.open(path) as store:
+        answers = found(store, question, sets or (), systems or ())
+    if as_json:
+        say_json([each.to_dict() for each in answers])
+    else:
+        say("\n\n".join(told(each, width()) for each in answers))
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A.db", help="A run file.")],
+    after: Annotated[Path, typer.Argument(metavar="B.db", help="The run file to compare with it.")],
+    metrics: Metrics = None,
+    sets: Sets = None,
+    systems: Systems = None,
+    resamples: Resamples = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Say what changed between two runs, and whether the figures moved or it is noise."""
+    from arbitrag.cli.bench_difference import told
+    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.evaluate.difference import difference
+    from arbitrag.evaluate.store import Store
+
+    with Store.open(before) as first, Store.open(after) as second:
+        found = difference(
+            first,
+            second,
+            names=(before.name, after.name),
+            metrics=_split(metrics),
+            sets=sets or (),
+            systems=systems or (),
+            resamples=resamples,
+            seed=seed,
+        )
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say(told(found, width()))
+
+
+def _tell(made: Report, format: Format, out: Path | None) -> None:
+    import json
+
+    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.evaluate.formats import comma_separated, markdown, text
+    from arbitrag.files import write_text
+
+    if format is Format.JSON and out is None:
+        say_json(made.to_dict())
+        return
+    if format is Format.HTML:
+        from arbitrag.evaluate.page import page
+
+        shown = page(made)
+    elif format is Format.JSON:
+        shown = json.dumps(made.to_dict(), ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    elif format is Format.TEXT:
+        shown = text(made, width() if out is None else 100) + "\n"
+    else:
+        shown = markdown(made) if format is Format.MD else comma_separated(made)
+    if out is None:
+        say(shown.removesuffix("\n"))
+    else:
+        write_text(out, shown)
+
+
+def _split(names: Sequence[str] | None) -> list[str]:
+    return [name.strip() for each in names or () for name in each.split(",") if name.strip()]
+
+
+def _command(
+    verb: str,
+    path: Path,
+    metrics: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    systems: Sequence[str] | None,
+    baseline: str | None,
+    confidence: str,
+    resamples: int | None,
+    seed: int,
+) -> str:
+    """The command that makes the same figures again."""
+    words = ["arbitrag", "bench", verb, str(path)]
+    for option, values in (("--metric", metrics), ("--set", sets), ("--system", systems)):
+        words += [word for value in values or () for word in (option, value)]
+    words += ["--baseline", baseline] if baseline is not None else []
+    words += ["--confidence", confidence] if confidence != "confidence" else []
+    words += ["--resamples", str(resamples)] if resamples is not None else []
+    words += ["--seed", str(seed)] if seed else []
+    return shlex.join(words)

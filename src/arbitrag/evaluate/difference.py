@@ -1,0 +1,242 @@
+"""Two runs beside each other: what was set differently, what came out differently, and whether that is noise.
+
+Systems and sets are matched by their names. Of a set that is not the same in both runs, only the questions that are
+identical in both, passages and gold answers included, are compared. Each comparison is paired: over the questions for
+which both runs have a row; failed rows count as wrong, and are counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from arbitrag.errors import UsageError
+from arbitrag.evaluate.compare import Interval, compare, holm
+from arbitrag.evaluate.figures import LEVEL, p_between, resamples_for
+from arbitrag.evaluate.measure import METRICS, Measured, Run, measure
+from arbitrag.evaluate.report import SIGNIFICANT, digest_of, named, plain_of
+from arbitrag.types import to_plain
+
+LISTED = 10  # ids of questions that flipped
+_PASSING = frozenset({"sessions", "sets", "started", "command"})  # of every run its own
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that is not the same; None where a run does not have it."""
+
+    what: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """One metric of one system, in both runs, over the same questions; ``difference`` is after - before.
+
+    ``p_holm`` is adjusted for all systems of the set. It is ``noise`` as far as one can tell where that is
+    above 0.05.
+    """
+
+    metric: str
+    before: float | None
+    after: float | None
+    difference: Interval
+    p: float
+    p_holm: float
+    noise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A system that is in both runs. ``gained`` and ``lost`` count the questions that became right or wrong by the
+    judging metric; their first ids follow."""
+
+    system: str
+    questions: int
+    failed_before: int
+    failed_after: int
+    shifts: tuple[Shift, ...]
+    gained: int
+    lost: int
+    gained_ids: tuple[str, ...]
+    lost_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetDifference:
+    """A set in both runs; ``identical`` questions of it are compared, all of them where it is the ``same``."""
+
+    name: str
+    same: bool
+    before: int
+    after: int
+    identical: int
+    judge: str
+    resamples: int
+    systems: tuple[Moved, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    before: str
+    after: str
+    changes: tuple[Change, ...]
+    sets: tuple[SetDifference, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The difference as plain JSON values."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+
+def difference(
+    before: Run,
+    after: Run,
+    *,
+    names: tuple[str, str] = ("", ""),
+    metrics: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    systems: Sequence[str] = (),
+    resamples: int | None = None,
+    seed: int = 0,
+) -> Difference:
+    """Compare two runs.
+
+    Raises:
+        UsageError: a metric, or a set or system that is in both runs, is not known.
+        DataError: a run cannot be read.
+    """
+    both_systems = named("system", systems, _both([s.name for s in before.systems], [s.name for s in after.systems]))
+    both_sets = named("question set", sets, _both(before.sets, after.sets))
+    return Difference(
+        *names,
+        tuple(_changes(before, after)),
+        tuple(_set(before, after, each, both_systems, metrics, resamples, seed) for each in both_sets),
+    )
+
+
+def _both(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    return [name for name in left if name in right]
+
+
+def _changes(before: Run, after: Run) -> Iterator[Change]:
+    """Settings, versions, prompts and sets that differ, then systems."""
+    yield from _unequal(_conditions(before), _conditions(after))
+    for name in dict.fromkeys([*before.sets, *after.sets]):
+        digests = [digest_of(run.meta, name) if name in run.sets else None for run in (before, after)]
+        if digests[0] != digests[1]:
+            yield Change(f"question set {name}", *digests)
+    left, right = ({system.name: system for system in run.systems} for run in (before, after))
+    for name in dict.fromkeys([*left, *right]):
+        if name not in left or name not in right:
+            there = [("present" if name in side else None) for side in (left, right)]
+            yield Change(f"system {name}", *there)
+        else:
+            yield from _unequal(_flat(_of_system(left[name])), _flat(_of_system(right[name])), f"{name}: ")
+
+
+def _of_system(system: Any) -> dict[str, Any]:
+    """What of a system may differ although its name does not."""
+    return {"method": system.method, "model": system.model, "identity": system.identity, **plain_of(system.settings)}
+
+
+def _conditions(run: Run) -> dict[str, str]:
+    return _flat({key: value for key, value in plain_of(run.meta).items() if key not in _PASSING})
+
+
+def _unequal(before: Mapping[str, str], after: Mapping[str, str], within: str = "") -> Iterator[Change]:
+    for key in dict.fromkeys([*before, *after]):
+        if before.get(key) != after.get(key):
+            yield Change(within + key, before.get(key), after.get(key))
+
+
+def _flat(values: Mapping[str, Any], within: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{within}{key} ")
+        else:
+            flat[within + key] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+def _set(
+    before: Run,
+    after: Run,
+    name: str,
+    systems: Sequence[str],
+    metrics: Sequence[str],
+    resamples: int | None,
+    seed: int,
+) -> SetDifference:
+    same = bool(digest_of(before.meta, name)) and digest_of(before.meta, name) == digest_of(after.meta, name)
+    sizes = [len(run.items(name, passages=False)) for run in (before, after)]
+    ids = None if same else _identical(before, after, name)
+    identical = sizes[0] if ids is None else len(ids)
+    number = resamples if resamples is not None else resamples_for(identical)
+    if number < 1:
+        raise UsageError(f"resamples must be 1 or more; got {number}")
+    found, judge = [], "em"
+    for system in systems:
+        first = measure(before, name, [system], metrics=metrics, only=ids)
+        used = [metric.name for metric in first.metrics]
+        second = measure(after, name, [system], metrics=used, only=ids)
+        if first.systems and second.systems:
+            found.append(_moved(system, first, second, number, seed))
+            judge = first.judge.name
+    return SetDifference(name, same, sizes[0], sizes[1], identical, judge, number, _adjusted(found))
+
+
+def _identical(before: Run, after: Run, name: str) -> Collection[str]:
+    there = {item.id: item for item in after.items(name)}
+    return {item.id for item in before.items(name) if there.get(item.id) == item}
+
+
+def _moved(system: str, first: Measured, second: Measured, resamples: int, seed: int) -> Moved:
+    """The p are not adjusted yet."""
+    places = {item.id: place for place, item in enumerate(second.items)}
+    pairs = [(place, places[item.id]) for place, item in enumerate(first.items) if item.id in places]
+    left, right = np.array(pairs, int).reshape(len(pairs), 2).T
+    shifts = []
+    for metric in first.metrics:
+        was, now = first.column(metric.name, system)[left], second.column(metric.name, system)[right]
+        drawn = compare({"now": now.tolist(), "was": was.tolist()}, level=LEVEL, resamples=resamples, seed=seed)
+        p = p_between(metric, now, was, resamples, seed)
+        means = drawn.means
+        shifts.append(
+            Shift(metric.name, means["was"].mean, means["now"].mean, drawn.differences["now", "was"], p, p, False)
+        )
+    was_right, is_right = first.right[system][left], second.right[system][right]
+    ids = [first.items[place].id for place in left.tolist()]
+    gained = [ids[place] for place in np.flatnonzero(is_right & ~was_right).tolist()]
+    lost = [ids[place] for place in np.flatnonzero(was_right & ~is_right).tolist()]
+    return Moved(
+        system,
+        len(pairs),
+        int(first.rows[system].failed[left].sum()),
+        int(second.rows[system].failed[right].sum()),
+        tuple(shifts),
+        len(gained),
+        len(lost),
+        tuple(gained[:LISTED]),
+        tuple(lost[:LISTED]),
+    )
+
+
+def _adjusted(found: Sequence[Moved]) -> tuple[Moved, ...]:
+    """With p adjusted by Holm, for each metric over all systems."""
+    adjusted = {
+        metric: iter(holm([shift.p for each in found for shift in each.shifts if shift.metric == metric]))
+        for metric in METRICS
+    }
+
+    def told(shift: Shift) -> Shift:
+        p = next(adjusted[shift.metric])
+        return replace(shift, p_holm=p, noise=p > SIGNIFICANT)
+
+    return tuple(replace(each, shifts=tuple(map(told, each.shifts))) for each in found)
