@@ -155,6 +155,6 @@ class Cramped(Wrapped):
         return self.inner.assemble(rows, once=once)
 
     def join(self, first: Cache, second: Cache) -> Cache:
-        sides = [cache.layers[0].keys.shape for cache in (first, second)]
-        self._check((sides[0][0] + sides[1][0]) * max(side[2] for side in sides))
+        rows = sum(len(places) for cache in (first, second) for places in cache.bands.rows)
+        self._check(rows * max(first.slots, second.slots))
         return self.inner.join(first, second)

@@ -26,6 +26,7 @@ from engine_parts import (
     words,
 )
 
+from arbitrag.llm import torch_runtime
 from arbitrag.llm.base import Sampling
 from arbitrag.llm.batching import Limits
 from arbitrag.llm.engine import Engine
@@ -141,7 +142,10 @@ async def mixtures(make: Callable[[], Engine], seed: int, *, engines: int = 1) -
         await engine.aclose()
 
 
-async def test_with_everything_kept() -> None:
+@pytest.mark.parametrize("alike", [0, 64])
+async def test_with_everything_kept(alike: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With rows of about equal length in bands of their own, and with all in one."""
+    monkeypatch.setattr(torch_runtime, "ALIKE", alike)
     await mixtures(tiny_engine, seed=1)
 
 

@@ -1,6 +1,11 @@
 """A runtime over torch: any causal language model of transformers that keeps plain keys and values.
 
 A block is a pair of tensors, keys and values, each (layers, heads, tokens, width); for caches see ``torch_cache``.
+
+On a CPU a short row is not padded to a long one beside it (``torch_bands``), where the model calls scaled dot product
+attention through the interface of transformers and gives it the mask unchanged. All rows of a batch are padded to the
+longest with every other model: one that attends in its own way (eager, flash, a bias by position), one whose window is
+shorter than its context, and any model on a GPU, where a call more costs more than padding.
 """
 
 from __future__ import annotations
@@ -15,7 +20,8 @@ import torch
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.runtime import Choice, Facts, OutOfMemory, Step
-from arbitrag.llm.torch_cache import SPARE, Block, Cache, GrowingLayer, PassingLayer, fill, with_slots
+from arbitrag.llm.torch_bands import ALIKE, IMPLEMENTATION, grouped
+from arbitrag.llm.torch_cache import Block, Cache, growing, joined, passing, selected
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -64,7 +70,8 @@ class TorchRuntime:
         context = getattr(config, "max_position_embeddings", None)
         window = getattr(config, "sliding_window", None)
         ragged = not window or (context is not None and window >= context)
-        block, logits, packs = self._try_out()
+        self._alike: int | None = None  # without bands: all rows in one
+        block, logits, packs = self._try_out(banded=ragged)
         self.facts = Facts(
             identity=identity,
             layers=config.num_hidden_layers,
@@ -78,7 +85,7 @@ class TorchRuntime:
             packs=ragged and packs,
         )
 
-    def _try_out(self) -> tuple[Block, torch.Tensor, bool]:
+    def _try_out(self, *, banded: bool) -> tuple[Block, torch.Tensor, bool]:
         """Check that a ragged batch over cut and joined caches gives what the plain model gives for the same text.
 
         Returns the keys and values of one token, the logits of one position, and whether rows can be packed.
@@ -88,31 +95,57 @@ class TorchRuntime:
             with torch.inference_mode():
                 plain = self._model(input_ids=torch.from_numpy(ids).to(self._device)).logits[0, -1]
             whole = self.forward(ids, np.ones((1, 4), bool), np.arange(4)[None], None, keep=1)
-            two, one = self.block(whole.cache, 0, 0, 2), self.block(whole.cache, 0, 2, 3)
-            shorter, longer = self.assemble([[two]]), self.assemble([[two, one]])
-            assert shorter is not None
-            assert longer is not None
-            mask = np.array([[False, True, True, True, True], [True, True, True, False, True]])
-            fresh, positions = np.array([[3, 4], [0, 4]]), np.array([[2, 3], [0, 3]])
-            found = self.forward(fresh, mask, positions, self.join(shorter, longer), keep=1).logits[:, -1]
+            one, two = self.block(whole.cache, 0, 0, 1), self.block(whole.cache, 0, 1, 3)
+            equal = _close(self._ragged(one, two), plain)
         except Exception as error:
             raise BackendError(
                 f"{type(self._model).__name__} has no key/value cache that this engine can use: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        if not _close(found, plain):
+        if not equal:
             raise BackendError(
                 f"{type(self._model).__name__} answers differently from its own cache; this engine cannot run it"
             )
-        return one, plain, self._packs(two, plain)
+        if banded:
+            self._alike = self._bands(one, two, plain)
+        return one, plain, self._packs(one, plain)
 
-    def _packs(self, past: Block, plain: torch.Tensor) -> bool:
-        """Whether two continuations in one row, each blind to the other, give what the plain model gives."""
-        mask = np.ones((1, 4, 6), bool)
-        mask[0, :, 2:] = np.kron(np.eye(2), np.tri(2)).astype(bool)
-        ids, positions = np.array([[3, 4, 3, 4]]), np.array([[2, 3, 2, 3]])
+    def _ragged(self, one: Block, two: Block) -> torch.Tensor:
+        """The last logits of tokens 1 to 4 by two rows: three tokens after the first's block, and one after both."""
+        mask = np.array([[False, False, True, True, True, True], [True, True, True, False, False, True]])
+        fresh, positions = np.array([[2, 3, 4], [0, 0, 4]]), np.array([[1, 2, 3], [0, 0, 3]])
+        shorter, longer = self.assemble([[one]]), self.assemble([[one, two]])
+        assert shorter is not None
+        assert longer is not None
+        logits: torch.Tensor = self.forward(fresh, mask, positions, self.join(shorter, longer), keep=1).logits
+        return logits[:, -1]
+
+    def _bands(self, one: Block, two: Block, plain: torch.Tensor) -> int | None:
+        """``ALIKE`` where attention may go band by band, since that gives what the plain model gives; else None.
+
+        The model then calls its attention by another name from here on, which changes nothing for other callers.
+        """
+        usual = self._model.config._attn_implementation
+        able = usual in {"sdpa", IMPLEMENTATION} and self._model._can_set_attn_implementation()
+        if not able or self._device.type != "cpu":
+            return None
+        self._model.set_attn_implementation(IMPLEMENTATION)
+        self._alike = 0
         try:
-            found = self.forward(ids, mask, positions, self.assemble([[past]], once=True), keep=4).logits[0, [1, 3]]
+            if _close(self._ragged(one, two), plain):
+                return ALIKE
+        except Exception:  # noqa: BLE001  (the answer is no: rows are then padded to the longest of all)
+            pass
+        self._model.set_attn_implementation(usual)
+        return None
+
+    def _packs(self, one: Block, plain: torch.Tensor) -> bool:
+        """Whether two continuations in one row, each blind to the other, give what the plain model gives."""
+        mask = np.ones((1, 6, 7), bool)
+        mask[0, :, 1:] = np.kron(np.eye(2), np.tri(3)).astype(bool)
+        ids, positions = np.array([[2, 3, 4, 2, 3, 4]]), np.array([[1, 2, 3, 1, 2, 3]])
+        try:
+            found = self.forward(ids, mask, positions, self.assemble([[one]], once=True), keep=6).logits[0, [2, 5]]
         except Exception:  # noqa: BLE001  (the answer is no: continuations then get a row each)
             return False
         return _close(found, plain)
@@ -127,6 +160,7 @@ class TorchRuntime:
         keep: int,
         layers: Sequence[int] = (),
     ) -> Step:
+        cache = Cache() if cache is None else cache
         extra: dict[str, Any] = {}
         with _memory():
             if self._takes_positions:
@@ -135,8 +169,8 @@ class TorchRuntime:
                 extra["logits_to_keep"] = keep
             found = self._model(
                 input_ids=torch.from_numpy(ids).to(self._device),
-                attention_mask=self._mask(mask),
-                past_key_values=Cache() if cache is None else cache,
+                attention_mask=self._mask(mask, cache),
+                past_key_values=cache,
                 use_cache=True,
                 output_hidden_states=bool(layers),
                 **extra,
@@ -144,60 +178,35 @@ class TorchRuntime:
             states = {layer: found.hidden_states[layer][:, -1].float().cpu().numpy() for layer in layers}
             return Step(found.past_key_values, found.logits[:, -keep:], states)
 
-    def _mask(self, mask: np.ndarray) -> torch.Tensor | None:
+    def _mask(self, mask: np.ndarray, cache: Cache) -> torch.Tensor | None:
+        if cache.banded:
+            return cache.bands.see(mask, cache.past(), self._device)
         if mask.ndim == 2 and mask.all():
             return None
         given = torch.from_numpy(mask).to(self._device)
         return given if given.ndim == 2 else given[:, None]
 
     def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
-        slots = max(sum(keys.shape[2] for keys, _ in blocks) for blocks in rows)
-        if not slots:
+        lengths = [sum(keys.shape[2] for keys, _ in blocks) for blocks in rows]
+        if not any(lengths):
             return None
-        if once:
-            return Cache([PassingLayer(rows, layer, slots) for layer in range(self._depth(rows))])
         with _memory():
-            sides = [
-                self._assembled([[block[side] for block in blocks] for blocks in rows], slots) for side in range(2)
-            ]
-            return _cache(sides[0], sides[1], slots)
+            return (passing if once else growing)(rows, self._groups(lengths))
 
-    def _depth(self, rows: Sequence[Sequence[Block]]) -> int:
-        return next(len(blocks[0][0]) for blocks in rows if blocks)
-
-    def _assembled(self, rows: Sequence[Sequence[torch.Tensor]], slots: int) -> torch.Tensor:
-        """One buffer (layers, rows, heads, slots + SPARE, width) for the keys or the values of all layers."""
-        sample = next(parts[0] for parts in rows if parts)
-        layers, heads, _, width = sample.shape
-        buffer = sample.new_empty((layers, len(rows), heads, slots + SPARE, width))
-        for row, parts in enumerate(rows):
-            fill(buffer[:, row], parts, slots)
-        return buffer
+    def _groups(self, slots: Sequence[int]) -> list[list[int]]:
+        return [list(range(len(slots)))] if self._alike is None else grouped(slots, self._alike)
 
     def join(self, first: Cache, second: Cache) -> Cache:
         with _memory():
-            joined = Cache([GrowingLayer() for _ in first.layers])
-            slots = max(cache.layers[0].keys.shape[2] for cache in (first, second))
-            for into, one, two in zip(joined.layers, first.layers, second.layers, strict=True):
-                into.hold(*(_stacked(pair, slots) for pair in ((one.keys, two.keys), (one.values, two.values))), slots)
-            return joined
+            return joined(first, second, self._groups)
 
     def select(self, cache: Cache, rows: Sequence[int], start: int) -> Cache:
         with _memory():
-            index = torch.tensor(rows, device=self._device)
-            for layer in cache.layers:
-                slots = layer.keys.shape[2] - start
-                kept = [
-                    with_slots(side[:, :, start:].index_select(0, index), slots + SPARE)
-                    for side in (layer.keys, layer.values)
-                ]
-                layer.hold(kept[0], kept[1], slots)
-            return cache
+            return selected(cache, rows, start)
 
     def block(self, cache: Cache, row: int, start: int, stop: int) -> Block:
         with _memory():
-            parts = [layer.part(row, start, stop) for layer in cache.layers]
-            return torch.stack([keys for keys, _ in parts]), torch.stack([values for _, values in parts])
+            return cache.block(row, start, stop)
 
     def cut(self, block: Block, start: int, stop: int) -> Block:
         with _memory():
@@ -237,27 +246,6 @@ class TorchRuntime:
         with _memory():
             found: np.ndarray = logits[:, -1].float().log_softmax(-1).cpu().numpy()
             return found
-
-
-def _cache(keys: torch.Tensor, values: torch.Tensor, slots: int) -> Cache:
-    """A cache over buffers (layers, rows, heads, slots and more, width)."""
-    layers = [GrowingLayer() for _ in keys]
-    for layer, key, value in zip(layers, keys, values, strict=True):
-        layer.hold(key, value, slots)
-    return Cache(layers)
-
-
-def _stacked(sides: Sequence[torch.Tensor], slots: int) -> torch.Tensor:
-    """The rows of all, (rows, heads, slots + SPARE, width), each padded with zeros on the left of its slots."""
-    rows, (_, heads, _, width) = sum(len(side) for side in sides), sides[0].shape
-    buffer = sides[0].new_empty((rows, heads, slots + SPARE, width))
-    at = 0
-    for side in sides:
-        into = buffer[at : at + len(side)]
-        into[:, :, : slots - side.shape[2]] = 0
-        into[:, :, slots - side.shape[2] : slots] = side
-        at += len(side)
-    return buffer
 
 
 def _close(found: torch.Tensor, plain: torch.Tensor) -> bool:
