@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, Flag, auto
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Verdict:
 
 
 NOT_PLAIN = frozenset({"trace", "embedding", "embedded_by"})  # fields that are left out of JSON
+_SIMPLE = (str, int, float, bool)  # a union would be checked far more slowly
 
 
 def to_plain(value: Any) -> Any:
@@ -182,14 +184,20 @@ def to_plain(value: Any) -> Any:
 
     Raises TypeError for anything else, so that no ``repr`` of an object ever stands in a file as if it were data.
     """
-    if value is None or isinstance(value, str | int | float | bool):
+    if value is None or isinstance(value, _SIMPLE):
         return value
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.name not in NOT_PLAIN}
+    if (names := _plain_fields(value.__class__)) is not None:
+        return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} is not a plain value")
+
+
+@cache
+def _plain_fields(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass that are written; None for another type."""
+    return tuple(f.name for f in fields(kind) if f.name not in NOT_PLAIN) if is_dataclass(kind) else None

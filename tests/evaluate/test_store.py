@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -307,14 +306,3 @@ def test_a_plan_that_cannot_be_stored_leaves_no_file_that_hinders(path: Path) ->
     with Store.open(path, write=True) as store:
         store.extend(PLAN)
         assert store.systems == PLAN.systems
-
-
-def test_rows_are_read_quickly(path: Path) -> None:
-    many = QuestionSet("many", [Item(Question("Who?", id=f"q{n}"), ("x",)) for n in range(20_000)])
-    with Store.create(path, replace(PLAN, sets=(many,))) as store:
-        with store.together():
-            for item in many.items:
-                store.record(replace(ANSWERED, set="many", question=item.id))
-        began = time.perf_counter()
-        assert sum(1 for _ in store.rows("many", "direct")) == 20_000
-        assert time.perf_counter() - began < 1.0

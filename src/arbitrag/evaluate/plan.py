@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from arbitrag.errors import DataError, UsageError
@@ -14,6 +14,7 @@ from arbitrag.evaluate.store import Plan, System
 from arbitrag.kit import Kit
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, configure, settings
+from arbitrag.prompts import PromptBook, PromptFile
 from arbitrag.types import Need
 
 Passages = Literal["given", "retrieved"]  # the set's own, or those that a retriever finds
@@ -55,15 +56,35 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else shlex.quote(str(value))
 
 
+@dataclass(frozen=True)
+class _SteadyBook(PromptBook):
+    """Prompts that stay what they were when they were first looked up, which is also quicker."""
+
+    found: dict[str, PromptFile] = field(default_factory=dict, compare=False)
+
+    def find(self, name: str) -> PromptFile:
+        if name not in self.found:
+            self.found[name] = super().find(name)
+        return self.found[name]
+
+
+def _steady(kit: Kit) -> Kit:
+    llm, scorer = (replace(model, book=_SteadyBook(model.book.folders)) for model in (kit.llm, kit.scorer))
+    return replace(kit, llm=llm, scorer=scorer)
+
+
 def entries(methods: Sequence[Method], kits: Sequence[Kit]) -> tuple[Entry, ...]:
-    """Every method on the model of every kit. Raises UsageError when a system comes twice."""
+    """Every method on the model of every kit, in words that stay the same from here on.
+
+    Raises UsageError when a system comes twice.
+    """
     found = tuple(
         Entry(
             System(name_of(method), method.name, settings(method), kit.llm.backend.name, kit.llm.backend.identity),
             method,
             kit,
         )
-        for kit in kits
+        for kit in map(_steady, kits)
         for method in methods
     )
     counted = Counter((entry.system.name, entry.system.model) for entry in found)

@@ -12,6 +12,7 @@ makes it repeatable is the server's affair.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -161,28 +162,54 @@ def _jobs(store: Store, places: Mapping[tuple[str, str], _Place], passages: Pass
                     yield _Job(system, set, item, place.entry.method, sharing.kit(kit), place.waiting[item.id])
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A row with its verdict and its trace, as far as there are such."""
+
+    job: _Job
+    row: Row
+    verdict: Mapping[str, Any] | None = None
+    trace: Mapping[str, Any] | None = None
+
+
 class _Recorder:
-    """Makes rows and keeps each as soon as it is there."""
+    """Makes rows and keeps each as soon as it is there; those that end at the same time are committed together."""
 
     def __init__(self, store: Store, tally: Tally, traces: bool, show: Show) -> None:
         self.tally = tally
         self._store = store
         self._traces = traces
         self._show = show
+        self._waiting: list[_Made] = []  # to be committed
         self._began = time.perf_counter()
 
     async def record(self, job: _Job) -> None:
-        row, verdict, trace = await self._made(job)
-        try:
-            self._store.record(_after(job.old, row), verdict, trace)
-        except (TypeError, ValueError) as error:  # a verdict that no JSON holds
-            row = replace(_failed(job, error), alone=row.alone, paid=row.paid)
-            self._store.record(_after(job.old, row))
-        self.tally = self.tally.plus(row, time.perf_counter() - self._began)
-        self._show(self.tally)
+        made = await self._made(job)
+        self._waiting.append(made)
+        if len(self._waiting) == 1:  # the first commits for all that come until it is its turn again
+            try:
+                await asyncio.sleep(0)
+            finally:
+                self._commit()
 
-    async def _made(self, job: _Job) -> tuple[Row, Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """The row, the verdict and the trace, as far as there are such."""
+    def _commit(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        with self._store.together():
+            recorded = [self._keep(made) for made in waiting]
+        for row in recorded:
+            self.tally = self.tally.plus(row, time.perf_counter() - self._began)
+            self._show(self.tally)
+
+    def _keep(self, made: _Made) -> Row:
+        try:
+            self._store.record(_after(made.job.old, made.row), made.verdict, made.trace)
+        except (TypeError, ValueError) as error:  # a verdict that no JSON holds
+            row = replace(_failed(made.job, error), alone=made.row.alone, paid=made.row.paid)
+            self._store.record(_after(made.job.old, row))
+            return row
+        return made.row
+
+    async def _made(self, job: _Job) -> _Made:
         clock = time.perf_counter()
         try:
             outcome = await attempt(job.item.question, job.method, job.kit, expect=Exception)
@@ -192,8 +219,8 @@ class _Recorder:
             else:
                 row, verdict, seconds = _answered(job, outcome), outcome.to_dict(), outcome.usage.seconds
         except Exception as error:  # noqa: BLE001 - whatever a method does, its row says so and the run goes on
-            return _failed(job, error), None, None
-        return _with_costs(row, job, outcome.trace.calls, seconds), verdict, trace
+            return _Made(job, _failed(job, error))
+        return _Made(job, _with_costs(row, job, outcome.trace.calls, seconds), verdict, trace)
 
 
 def _answered(job: _Job, verdict: Verdict) -> Row:
