@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbitrag.cli import lab_retrieval
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
@@ -132,6 +133,9 @@ def questions(
         say_json({"file": str(out), "gold": str(gold) if gold else None, "questions": counts})
     else:
         say(f"{out}: {len(found):,} questions ({_counted(counts)})")
+
+
+group.command(epilog=lab_retrieval.EXAMPLE)(lab_retrieval.retrieval)
 
 
 @group.command(epilog='Example: arbitrag lab show "The Silent Harbor"')
