@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -123,7 +124,7 @@ def plan(
     prompts: dict[str, dict[str, str]] = {}
     for entry in taking_part:
         for model in (entry.kit.llm, entry.kit.scorer):
-            prompts[model.backend.name] = {name: model.book.find(name).digest for name in model.book.names()}
+            prompts[model.backend.name] = _digests(model.book)
     return Plan(
         [entry.system for entry in taking_part],
         sets,
@@ -147,6 +148,15 @@ def _conditions(kit: Kit, passages: Passages) -> dict[str, Any]:
         "where": dict(kit.where),
         "limits": asdict(kit.limits),
         "scorer": "" if own else kit.scorer.backend.identity,
+    }
+
+
+def _digests(book: PromptBook) -> dict[str, str]:
+    """The SHA-256 of every prompt file, by name; whether one is in order is found out when it is used."""
+    files = {path.relative_to(folder): path for folder in reversed(book.folders) for path in folder.glob("*/*.txt")}
+    return {
+        name.with_suffix("").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in sorted(files.items())
     }
 
 
