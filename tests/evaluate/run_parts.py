@@ -1,95 +1,82 @@
-"""A small world for tests of runs: questions about numbers, a model that knows or misreads them, systems on it."""
+"""Made-up runs for the tests of reports: eight questions by hand, two systems and a third that has not begun."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from arbitrag.evaluate.plan import entries, plan
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.store import Plan
-from arbitrag.kit import Kit
-from arbitrag.llm.base import Generation, Price, Prompt, Sampling
-from arbitrag.methods import load
-from arbitrag.methods.base import Method
-from arbitrag.testing import ScriptedLLM, prompt_text
-from arbitrag.types import Need, Passage, Question, Strategy, Verdict
+from arbitrag.evaluate.store import Plan, Row, Store, System
+from arbitrag.types import Question, Strategy, Usage
+
+FAILED = object()
+EVIL = "<script>alert(1)</script>\x1b[31m\n=1+1 \u202e|`*"
+B, M, E, R = Strategy.BOTH, Strategy.MEMORY, Strategy.EVIDENCE, Strategy.REFUSE
 
 
-def number_in(prompt: Prompt) -> str:
-    return prompt_text(prompt).rpartition("number ")[2].split("?")[0]
+def system(name: str, **settings: Any) -> System:
+    return System(name, name, settings, "made up", "identity")
 
 
-class Numbers(ScriptedLLM):
-    """Says ``memory N`` from memory and ``evidence N`` from passages; the two agree where N is even.
-
-    ``asked`` keeps what was computed; questions in ``down`` fail, each with its own error. ``steps`` is how often other
-    work may go before an answer is there.
-    """
-
-    def __init__(self, name: str = "numbers", *, price: Price | None = None, steps: int = 1) -> None:
-        super().__init__(self._say, lambda prompt, text: -float(len(text)), name=name, price=price)
-        self.asked: list[str] = []
-        self.down: dict[str, Exception] = {}
-        self.most_at_a_time = 0
-        self._at_a_time = 0
-        self._steps = steps
-
-    def _say(self, prompt: Prompt) -> str | Exception:
-        number = number_in(prompt)
-        with_passages = "the fact" in prompt_text(prompt)
-        reply = f"evidence {number}" if with_passages and int(number) % 2 else f"memory {number}"
-        self.asked.append(f"{'rag' if with_passages else 'direct'} {number}")
-        return self.down.get(number, reply)
-
-    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-        self._at_a_time += 1
-        self.most_at_a_time = max(self.most_at_a_time, self._at_a_time)
-        try:
-            for _ in range(self._steps):
-                await asyncio.sleep(0)
-            return await super().generate(prompt, sampling)
-        finally:
-            self._at_a_time -= 1
+def item(number: int, *answers: str, **more: Any) -> Item:
+    return Item(Question(f"Question {number}?", more.pop("options", ()), f"q{number}"), answers, **more)
 
 
-@dataclass(frozen=True)
-class Breaks:
-    """A method with a fault: it fails in the middle, or gives a verdict that nothing can store."""
-
-    name: ClassVar[str] = "breaks"
-    needs: ClassVar[Need] = Need.GENERATE
-    cost: ClassVar[str] = "1 answer"
-    paper: ClassVar[str] = "test"
-
-    how: str = "raises"
-
-    async def answer(self, question: Question, kit: Kit) -> Verdict:
-        await kit.llm.generate(kit.llm.prompt("direct/answer", question=question))
-        if self.how == "raises":
-            raise KeyError("no such place")
-        score = float("nan") if self.how == "nan" else object()
-        return Verdict("x", Strategy.MEMORY, "", scores={"margin": score})  # type: ignore[dict-item]
-
-
-def numbers(count: int, name: str = "numbers") -> QuestionSet:
-    """Questions ``q1`` ... with a passage each."""
-    return QuestionSet(
-        name,
-        [
-            Item(
-                Question(f"What is number {n}?", id=f"q{n}"), (f"memory {n}",), (Passage(f"the fact {n}", id=f"p{n}"),)
-            )
-            for n in range(1, count + 1)
-        ],
-    )
+ITEMS = (
+    item(1, "red", scenario=B, group="colours"),
+    item(2, "green", scenario=M, group="colours"),
+    item(3, "blue sky", scenario=E, group="colours"),
+    item(4, scenario=R),
+    item(5, "five", planted=("six",), group="numbers"),
+    item(6, "seven", planted=("eight",), group="numbers"),
+    item(7, "nine", planted=("ten",), group="numbers"),
+    item(8, "eleven"),
+)
+#          q1 right; q2 refused; q3 half right; q4 refused rightly; q5 planted; q6 both; q7 failed; q8 wrong
+LEFT = ("Red", None, "blue", None, "six", "seven, not eight", FAILED, "twelve")
+LEFT_TAKEN = (B, R, M, R, E, E, None, M)
+#          right; right; right; answered although it has none; right; failed; right; refused
+RIGHT = ("red", "green", "the blue sky", "purple", "five", FAILED, "nine", None)
+RIGHT_TAKEN = (B, M, B, M, E, None, E, R)
 
 
-def methods(*names: str) -> list[Method]:
-    return [load(name)() for name in names]
+def rows(
+    name: str,
+    answers: Sequence[Any],
+    taken: Sequence[Strategy | None],
+    *,
+    of: str = "hand",
+    scores: Sequence[Mapping[str, float]] = (),
+    usage: Usage | None = None,
+) -> list[Row]:
+    made = []
+    for place, (answer, strategy) in enumerate(zip(answers, taken, strict=True)):
+        if answer is FAILED:
+            made.append(Row(name, of, f"q{place + 1}", error="BackendError: HTTP 500", attempts=3))
+            continue
+        number = scores[place] if scores else {}
+        made.append(Row(name, of, f"q{place + 1}", answer, strategy, "why", scores=number, alone=usage, paid=usage))
+    return made
 
 
-def given_plan(sets: Sequence[QuestionSet], kits: Sequence[Kit], chosen: Sequence[Method]) -> Plan:
-    return plan(entries(chosen, kits), sets, passages="given")
+def made(
+    path: Path,
+    found: Sequence[Row],
+    *,
+    systems: Sequence[System] = (system("left"), system("right")),
+    items: Sequence[Item] = ITEMS,
+    name: str = "hand",
+    **conditions: Any,
+) -> Path:
+    """A run file with these rows."""
+    plan = Plan(systems, [QuestionSet(name, items)], conditions, {"command": "arbitrag bench run", "arbitrag": "0.1.0"})
+    with Store.create(path, plan) as store, store.together():
+        for row in found:
+            store.record(row)
+    return path
+
+
+def by_hand(path: Path) -> Path:
+    """Both systems on all questions."""
+    return made(path, [*rows("left", LEFT, LEFT_TAKEN), *rows("right", RIGHT, RIGHT_TAKEN)])

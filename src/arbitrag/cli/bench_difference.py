@@ -36,7 +36,7 @@ def _value(value: str | None) -> str:
 
 
 def _set(each: SetDifference, names: tuple[str, str], width: int) -> Iterator[str]:
-    yield name(each.name)
+    yield name(each.name) + ("" if each.name == each.name_after else f" and {name(each.name_after)}")
     if each.same:
         yield f"the same {each.identical:,} questions in both"
     else:

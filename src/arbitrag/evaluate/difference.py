@@ -1,8 +1,9 @@
 """Two runs beside each other: what was set differently, what came out differently, and whether that is noise.
 
-Systems and sets are matched by their names. Of a set that is not the same in both runs, only the questions that are
-identical in both, passages and gold answers included, are compared. Each comparison is paired: over the questions for
-which both runs have a row; failed rows count as wrong, and are counted.
+Systems and sets are matched by their names; where each run has a single set, these two are. Of a set that is not the
+same in both runs, only the questions that are identical in both, passages and gold answers included, are compared.
+Each comparison is paired: over the questions for which both runs have a row; failed rows count as wrong, and are
+counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from arbitrag.evaluate.report import SIGNIFICANT, digest_of, named, plain_of
 from arbitrag.types import to_plain
 
 LISTED = 10  # ids of questions that flipped
-_PASSING = frozenset({"sessions", "sets", "started", "command"})  # of every run its own
+_PASSING = frozenset({"sessions", "sets", "started", "command", "options"})  # its own, or said elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class SetDifference:
     """A set in both runs; ``identical`` questions of it are compared, all of them where it is the ``same``."""
 
     name: str
+    name_after: str
     same: bool
     before: int
     after: int
@@ -112,16 +114,24 @@ def difference(
         DataError: a run cannot be read.
     """
     both_systems = named("system", systems, _both([s.name for s in before.systems], [s.name for s in after.systems]))
-    both_sets = named("question set", sets, _both(before.sets, after.sets))
+    matched = _matched(before.sets, after.sets)
+    both_sets = named("question set", sets, list(matched))
     return Difference(
         *names,
         tuple(_changes(before, after)),
-        tuple(_set(before, after, each, both_systems, metrics, resamples, seed) for each in both_sets),
+        tuple(_set(before, after, (each, matched[each]), both_systems, metrics, resamples, seed) for each in both_sets),
     )
 
 
 def _both(left: Sequence[str], right: Sequence[str]) -> list[str]:
     return [name for name in left if name in right]
+
+
+def _matched(before: Sequence[str], after: Sequence[str]) -> dict[str, str]:
+    """The names of the sets to compare, by what the first run calls them."""
+    if len(before) == len(after) == 1:
+        return {before[0]: after[0]}
+    return {name: name for name in _both(before, after)}
 
 
 def _changes(before: Run, after: Run) -> Iterator[Change]:
@@ -168,33 +178,34 @@ def _flat(values: Mapping[str, Any], within: str = "") -> dict[str, str]:
 def _set(
     before: Run,
     after: Run,
-    name: str,
+    names: tuple[str, str],
     systems: Sequence[str],
     metrics: Sequence[str],
     resamples: int | None,
     seed: int,
 ) -> SetDifference:
-    same = bool(digest_of(before.meta, name)) and digest_of(before.meta, name) == digest_of(after.meta, name)
-    sizes = [len(run.items(name, passages=False)) for run in (before, after)]
-    ids = None if same else _identical(before, after, name)
+    digests = [digest_of(run.meta, name) for run, name in zip((before, after), names, strict=True)]
+    sizes = [len(run.items(name, passages=False)) for run, name in zip((before, after), names, strict=True)]
+    same = bool(digests[0]) and digests[0] == digests[1]
+    ids = None if same else _identical(before, after, names)
     identical = sizes[0] if ids is None else len(ids)
     number = resamples if resamples is not None else resamples_for(identical)
     if number < 1:
         raise UsageError(f"resamples must be 1 or more; got {number}")
     found, judge = [], "em"
     for system in systems:
-        first = measure(before, name, [system], metrics=metrics, only=ids)
+        first = measure(before, names[0], [system], metrics=metrics, only=ids)
         used = [metric.name for metric in first.metrics]
-        second = measure(after, name, [system], metrics=used, only=ids)
+        second = measure(after, names[1], [system], metrics=used, only=ids)
         if first.systems and second.systems:
             found.append(_moved(system, first, second, number, seed))
             judge = first.judge.name
-    return SetDifference(name, same, sizes[0], sizes[1], identical, judge, number, _adjusted(found))
+    return SetDifference(*names, same, sizes[0], sizes[1], identical, judge, number, _adjusted(found))
 
 
-def _identical(before: Run, after: Run, name: str) -> Collection[str]:
-    there = {item.id: item for item in after.items(name)}
-    return {item.id for item in before.items(name) if there.get(item.id) == item}
+def _identical(before: Run, after: Run, names: tuple[str, str]) -> Collection[str]:
+    there = {item.id: item for item in after.items(names[1])}
+    return {item.id for item in before.items(names[0]) if there.get(item.id) == item}
 
 
 def _moved(system: str, first: Measured, second: Measured, resamples: int, seed: int) -> Moved:

@@ -16,7 +16,7 @@ from typing import Any
 from arbitrag.evaluate.compare import Interval
 from arbitrag.evaluate.figures import Answered, Attack, Figures, Ordered
 from arbitrag.evaluate.report import Report
-from arbitrag.evaluate.tables import Table, heading, name, tables
+from arbitrag.evaluate.tables import NOTHING, Table, heading, name, tables
 from arbitrag.text import one_line
 
 _GAP = 2  # columns between two cells
@@ -192,14 +192,16 @@ def _wrapped(words: str, width: int) -> list[str]:
 def about(report: Report) -> list[tuple[str, str]]:
     """What the run and the report say of themselves, flat: a name and a value each."""
     made = [("run", report.run), ("report", report.command)] if report.command else [("run", report.run)]
-    return [*made, *_flat(report.about)]
+    sessions = report.about.get("sessions", ())  # the first one's words stand above them
+    again = {"sessions": {str(number): each for number, each in enumerate(sessions, 1)}} if len(sessions) > 1 else {}
+    return [*made, *_flat({key: value for key, value in report.about.items() if key != "sessions"} | again)]
 
 
 def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{within}{key} ")
-        elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-            yield from _flat({str(number): each for number, each in enumerate(value, 1)}, f"{within}{key} ")
+        elif isinstance(value, list):
+            yield f"{within}{key}", ", ".join(map(str, value)) or NOTHING
         else:
-            yield f"{within}{key}", ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield f"{within}{key}", NOTHING if value in (None, "") else str(value)
