@@ -11,6 +11,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Literal, Protocol
 
 from arbitrag.text import normalize_answer
@@ -20,6 +21,7 @@ Kind = Literal["stable", "evolution", "perpetuation"]
 Category = Literal["FA", "FI", "FE", "RA"]
 CATEGORIES: tuple[Category, ...] = ("FA", "FI", "FE", "RA")
 
+_LOOKED_AT = 40  # facts for one passage beside: the smallest split has a tenth of them
 NEIGHBOURS = 50  # of nearly the same popularity, among which a wrong answer is drawn
 
 
@@ -83,11 +85,9 @@ class Material:
         """Passages beside the one that tells the fact: the source's own, or those of other facts."""
         if self.distract is not None:
             return self.distract(fact, count, subjects, rng)
-        found: list[Passage] = []
-        theirs = [other for other in self._told if other.subject != fact.subject and other.subject in subjects]
-        for other in rng.sample(theirs, min(count, len(theirs))):
-            found.append(rng.choice(other.passages))
-        return found
+        some = rng.sample(self._told, min(_LOOKED_AT * count, len(self._told)))
+        theirs = (other for other in some if other.subject != fact.subject and other.subject in subjects)
+        return [rng.choice(other.passages) for other in islice(theirs, count)]
 
     def substitutes(self, fact: Fact, count: int, rng: random.Random) -> list[str]:
         """Different wrong answers of the right type, about as popular as the right one; fewer where there are fewer.
