@@ -36,8 +36,8 @@ text = json.dumps(made.to_dict(), allow_nan=False)
 seconds = time.perf_counter() - began
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 each = made.sets[0]
-print(json.dumps({"seconds": seconds, "processor": time.process_time(), "peak_mb": peak, "rows": sum(one.rows for one in each.figures),
-    "resamples": each.resamples, "pairs": len(each.pairs), "json_kb": len(text) / 1000}))
+print(json.dumps({"seconds": seconds, "processor": time.process_time(), "peak_mb": peak,
+    "rows": sum(one.rows for one in each.figures), "resamples": each.resamples, "pairs": len(each.pairs), "json_kb": len(text) / 1000}))
 """
 
 
