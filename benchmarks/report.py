@@ -37,7 +37,8 @@ seconds = time.perf_counter() - began
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 each = made.sets[0]
 print(json.dumps({"seconds": seconds, "processor": time.process_time(), "peak_mb": peak,
-    "rows": sum(one.rows for one in each.figures), "resamples": each.resamples, "pairs": len(each.pairs), "json_kb": len(text) / 1000}))
+    "rows": sum(one.rows for one in each.figures), "resamples": each.resamples,
+    "pairs": len(each.pairs), "json_kb": len(text) / 1000}))
 """
 
 

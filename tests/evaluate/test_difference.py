@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import FAILED, ITEMS, LEFT, LEFT_TAKEN, B, M, R, item, made, rows, system
+from report_parts import FAILED, ITEMS, LEFT, LEFT_TAKEN, B, M, R, item, made, rows, system
 
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.difference import Change, Difference, difference

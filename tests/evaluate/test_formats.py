@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, M, by_hand, item, made, rows, system
+from report_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, M, by_hand, item, made, rows, system
 
 from arbitrag.evaluate.formats import about, comma_separated, escaped, markdown, plain_table, text
 from arbitrag.evaluate.page import page
@@ -96,7 +96,8 @@ def test_marks_are_against_the_baseline(tmp_path: Path) -> None:
 
 
 def test_nothing_is_a_dash() -> None:
-    assert (percent(None), percent(0.0), percent(-0.25)) == ("–", "0.0", "-25.0")
+    assert (percent(None), percent(0.0), percent(-0.0), percent(-0.25)) == ("–", "0.0", "0.0", "-25.0")
+    assert (percent(-0.0004), percent(-0.0006)) == ("0.0", "-0.1")
 
 
 def test_markdown(hand: Report) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, RIGHT, RIGHT_TAKEN, B, M, R, by_hand, item, made, rows, system
+from report_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, RIGHT, RIGHT_TAKEN, B, M, R, by_hand, item, made, rows, system
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.figures import resamples_for

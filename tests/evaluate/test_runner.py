@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_parts import Breaks, Numbers, given_plan, methods, numbers
+from runner_parts import Breaks, Numbers, given_plan, methods, numbers
 
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
 from arbitrag.evaluate.plan import entries

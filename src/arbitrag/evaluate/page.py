@@ -122,6 +122,8 @@ def _chart(
     ends += [0.0] if with_zero or not ends else []
     margin = max(0.01, 0.06 * (max(ends) - min(ends)))
     first, last = min(ends) - margin, max(ends) + margin
+    if not with_zero:  # scores are from 0 to 1, and there is nothing beyond
+        first, last = max(0.0, first), min(1.0, last)
 
     def place(value: float | None) -> float | None:
         return None if value is None else round(100 * (value - first) / (last - first), 2)

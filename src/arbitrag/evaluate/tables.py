@@ -95,7 +95,7 @@ def name(text: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:.1f}"
+    return NOTHING if value is None else f"{round(100 * value, 1) + 0.0:.1f}"  # 0.0 turns -0.0 round
 
 
 def ranged(interval: Interval) -> str:
