@@ -12,7 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from arbitrag.encode.base import Encoder, Vectors
 from arbitrag.encode.heads import Similarities, compare
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Result)
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,15 @@ class Model:
         )
 
 
-async def gather(*asked: Awaitable[T]) -> list[T]:
+@overload
+async def gather(first: Awaitable[A], second: Awaitable[B], /) -> tuple[A, B]: ...
+@overload
+async def gather(
+    first: Awaitable[A], second: Awaitable[B], third: Awaitable[C], fourth: Awaitable[D], /
+) -> tuple[A, B, C, D]: ...
+@overload
+async def gather(*asked: Awaitable[T]) -> list[T]: ...
+async def gather(*asked: Awaitable[Any]) -> Any:
     """The results of calls made side by side, in the order asked.
 
     Unlike with ``asyncio.gather``, when one fails those beside it are cancelled: no call outlives its question.

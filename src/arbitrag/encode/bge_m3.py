@@ -66,7 +66,8 @@ class BgeM3Encoder:
             network = AutoModel.from_pretrained(folder, dtype=kind)
         except Exception as error:  # (transformers raises whatever its parts raise)
             raise BackendError(f"{self.name} cannot be loaded: {one_line(str(error), 300)}") from error
-        self._device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        self._device = device or (there.type if there else "cpu")
         self._network = network.to(self._device).eval()
         self._width: int = network.config.hidden_size
         self._sparse = _linear(folder, _SPARSE, self._width, 1).to(self._device, kind)

@@ -8,6 +8,7 @@ from arbitrag.errors import unknown
 from arbitrag.methods.base import Method
 
 METHODS = {
+    "bridge": "arbitrag.methods.bridge:Bridge",
     "direct": "arbitrag.methods.direct:Direct",
     "rag": "arbitrag.methods.rag:Rag",
     "trustmargin": "arbitrag.methods.trustmargin:TrustMargin",

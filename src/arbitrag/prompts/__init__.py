@@ -53,6 +53,8 @@ ITEMS: Mapping[str, frozenset[str]] = {
     "passage": frozenset({"number", "title", "text"}),  # found by a retriever
     "memory": frozenset({"number", "text"}),  # written by the model from memory
     "group": frozenset({"number", "text", "sources"}),  # what documents say together, and which they are
+    "query": frozenset({"number", "text"}),  # a question that the model asked itself
+    "example": frozenset({"number", "text", "retrieval", "generation"}),  # a labelled question, with its percentages
 }
 # Fences of all prompts. No untrusted text may spell one, also not of a prompt that comes before or after.
 TAGS = frozenset({"answer", "passage", "memory", "group", "reply"})

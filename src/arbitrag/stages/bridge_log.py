@@ -1,0 +1,105 @@
+"""What BRIDGE's verdict will say, gathered on the way to it: every reply, check, number and remark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from arbitrag.stages.fit import Fit
+from arbitrag.stages.knowledge_scores import HEADS, Measured
+from arbitrag.stages.reading import Reading, counts, notes
+from arbitrag.stages.soft_bias import EVEN, Bias
+from arbitrag.stages.sub_queries import Reflection, distinct
+from arbitrag.text import settle
+from arbitrag.types import Candidate, Decision, Question, Strategy, Verdict
+
+T = TypeVar("T")
+
+
+@dataclass
+class BridgeLog:
+    """Belongs to one question."""
+
+    readings: list[Reading[Any]] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
+
+    def read(self, reading: Reading[T]) -> T | None:
+        self.readings.append(reading)
+        return reading.value
+
+    def remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def bias(self, allocated: Reading[Bias]) -> Bias:
+        """What the allocator said; what cannot be read is taken as even."""
+        bias = self.read(allocated)
+        if bias is None:
+            bias = EVEN
+            self.remark("without a word from the allocator, retrieval and memory count alike")
+        inputs = {"retrieval": bias.retrieval, "generation": bias.generation}
+        larger = "evidence" if bias.retrieval > bias.generation else "memory"
+        outcome = larger if bias.retrieval != bias.generation else "neither"
+        self.decisions.append(Decision("soft bias", "what the question rests on, in percent", inputs, outcome))
+        return bias
+
+    def queries(self, written: tuple[str, ...] | None, question: str, wanted: int) -> tuple[str, ...]:
+        """The sub-queries that differ; without one the question itself."""
+        queries = distinct(written or (), question)
+        different = 0 if queries == (question,) else len(queries)
+        if different == 0:
+            self.remark("no sub-query differs from the question, so it is asked itself")
+        elif different < wanted:
+            self.remark(f"{different} different sub-queries came of {wanted}")
+        return queries
+
+    def reflected(self, reflection: Reflection, question: str, wanted: int) -> tuple[str, ...]:
+        inputs = {"contradiction": reflection.contradiction}
+        self.decisions.append(Decision("reflection", "the main contradiction", inputs, reflection.kind))
+        return self.queries(reflection.queries, question, wanted)
+
+    def measured(self, measured: Measured, weights: Mapping[str, float]) -> None:
+        missing = [HEADS[head] for head, weight in weights.items() if weight and head not in measured.shares]
+        without = f"; it has no {' and no '.join(missing)} head, so the others weigh more" if missing else ""
+        self.remark(f"compared with the encoder {measured.encoder}: {measured.told}{without}")
+        self.decisions.append(measured.decision)
+        self.scores |= {**measured.numbers, **asdict(measured.scores)}
+
+    def told(self) -> str:
+        """The last agreements and the bias in words, for a model that is to decide by them."""
+        s = self.scores
+        return (
+            f"the passages and what memory wrote {s['s1']:.2f}; memory with itself {s['s2']:.2f}; the passages with "
+            f"those of other wordings {s['s3']:.2f}; these with the answers from memory {s['s4']:.2f}; the question "
+            f"rests on passages to {s['r_p']:.0%} and on memory to {s['g_p']:.0%}"
+        )
+
+    def verdict(self, text: str | None, question: Question, strategy: Strategy, why: str, fit: Fit) -> Verdict:
+        """The answer that was read; without one, a refusal."""
+        if text is None:
+            return self.refusal(f"{why}: that trusts {strategy.value}, but the answer could not be read", fit)
+        chosen = Candidate(text, strategy, tuple(passage.id for passage in fit.kept))
+        answer = settle(text, question.options)
+        if answer is None:
+            return self.refusal(f"{why}: that trusts {strategy.value}, which gives no answer", fit, chosen)
+        return self._of(answer, strategy, why, fit, chosen)
+
+    def refusal(self, why: str, fit: Fit = Fit(()), *candidates: Candidate) -> Verdict:
+        return self._of(None, Strategy.REFUSE, why, fit, *candidates)
+
+    def _of(self, answer: str | None, strategy: Strategy, why: str, fit: Fit, *candidates: Candidate) -> Verdict:
+        return Verdict(
+            answer,
+            strategy,
+            why,
+            candidates=candidates,
+            kept=fit.kept,
+            dropped=fit.dropped,
+            cuts=fit.cuts,
+            scores={**self.scores, **counts(*self.readings)},
+            decisions=tuple(self.decisions),
+            notes=(*self.remarks, *notes(*self.readings)),
+        )

@@ -1,0 +1,92 @@
+"""Gather knowledge by sub-queries: a passage for each of the first ones, an answer from memory to each of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from arbitrag.kit import Kit, gather
+from arbitrag.prompts import Block
+from arbitrag.stages.reading import Reading, read_reply
+from arbitrag.stages.soft_bias import Bias
+from arbitrag.stages.sub_queries import parse_answers
+from arbitrag.types import Passage, Question
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """``generated`` (K_gen) in the order of the queries, ``retrieved`` (K_ret) without repetitions."""
+
+    queries: tuple[str, ...]
+    generated: Reading[tuple[str, ...]]
+    retrieved: tuple[Passage, ...]
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Nothing where memory declines, or where its reply could not be read."""
+        return self.generated.value_or(())
+
+
+async def collect(queries: tuple[str, ...], bias: Bias, question: Question, kit: Kit, *, fetch: int) -> Collected:
+    """Both sides at once: 1 call to the model, and no wait for one before it."""
+    asked = queries[: bias.generated(len(queries))]
+    numbered = [Block("query", {"number": str(number), "text": text}) for number, text in enumerate(asked, 1)]
+    generated, retrieved = await gather(
+        read_reply(kit.llm, "bridge/recall_many", partial(parse_answers, count=len(asked)), question, queries=numbered),
+        search(queries[: bias.retrieved(len(queries))], kit, fetch=fetch),
+    )
+    return Collected(queries, generated, retrieved)
+
+
+async def search(queries: Sequence[str], kit: Kit, *, fetch: int) -> tuple[Passage, ...]:
+    """For each query the passage that is nearest to it by the encoder, of the first ``fetch``; each passage once."""
+    found = await gather(*(kit.retrieve(query, k=fetch) for query in queries))
+    if any(len(passages) > 1 for passages in found):
+        known = list(distinct_passages([passage for passages in found for passage in passages]))
+        places = {same(passage): place for place, passage in enumerate(known)}
+        vectors, asked = await kit.embed(known), await kit.embed_queries(queries)
+        likeness = (asked @ vectors.T).round(6)  # the last bits depend on the machine; (queries, passages)
+        found = [
+            (max(passages, key=lambda passage: likeness[row, places[same(passage)]]),) if passages else ()
+            for row, passages in enumerate(found)
+        ]
+    return distinct_passages([passage for passages in found for passage in passages])
+
+
+def distinct_passages(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """The passages, each once, in their order."""
+    first: dict[Hashable, Passage] = {}
+    for passage in passages:
+        first.setdefault(same(passage), passage)
+    return tuple(first.values())
+
+
+def same(passage: Passage) -> Hashable:
+    """What two copies of a passage have in common."""
+    return passage.id or (passage.source, passage.offset, passage.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The four sources of one round: memory's own passage (K_int, empty where it declines), the passages of the
+    question (K_ext), and what the sub-queries brought (K_gen and K_ret)."""
+
+    internal: str
+    external: tuple[Passage, ...]
+    collected: Collected
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """What memory wrote, each text once."""
+        return tuple(dict.fromkeys(text for text in (self.internal, *self.collected.answers) if text))
+
+    @property
+    def passages(self) -> tuple[Passage, ...]:
+        """What was retrieved, each passage once."""
+        return distinct_passages((*self.external, *self.collected.retrieved))
+
+
+def memory_blocks(texts: Sequence[str]) -> tuple[Block, ...]:
+    """Texts from memory as items of a prompt."""
+    return tuple(Block("memory", {"number": str(number), "text": text}) for number, text in enumerate(texts, 1))

@@ -1,0 +1,137 @@
+"""How far a question rests on retrieval and how far on memory, in percent: BRIDGE's soft bias (r_p and g_p)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from arbitrag.errors import DataError
+from arbitrag.kit import Kit
+from arbitrag.plain import from_plain, parse_json
+from arbitrag.prompts import Block
+from arbitrag.stages.lines import labelled, lines_of
+from arbitrag.stages.reading import Unreadable
+from arbitrag.text import one_line
+from arbitrag.types import Passage, Strategy
+
+LEAST, MOST = 10, 90
+EXAMPLES = "bridge/examples"  # the pool that comes with the prompts, examples.jsonl beside them
+
+_PERCENT = re.compile(r"([0-9]{1,3})\s*%?")
+_STRATEGIES: Mapping[str, Strategy] = {
+    **{each.value: each for each in Strategy},
+    **dict(zip(("FA", "FI", "FE", "RA"), Strategy, strict=True)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """``retrieval`` (r_p) and ``generation`` (g_p) in percent; they come to 100, except where both are 100."""
+
+    retrieval: int
+    generation: int
+
+    def retrieved(self, queries: int) -> int:
+        """How many of the queries go to the retriever: ceil(r_p · n)."""
+        return -(-self.retrieval * queries // 100)
+
+    def generated(self, queries: int) -> int:
+        """How many of the queries are answered from memory: ceil(g_p · n)."""
+        return -(-self.generation * queries // 100)
+
+
+EVEN = Bias(50, 50)  # where the allocator gave nothing to read
+UNBIASED = Bias(100, 100)  # without an allocator
+
+
+def parse_bias(reply: str) -> Bias:
+    """Reads ``retrieval: 70`` and ``generation: 30``, with or without a line ``analysis:`` and per cent signs.
+
+    Raises Unreadable for anything else, for a percentage outside 10 to 90, and for two that do not come to 100.
+    """
+    found = labelled(lines_of(reply), ["retrieval", "generation"], ["analysis"])
+    bias = Bias(_percent("retrieval", found), _percent("generation", found))
+    if bias.retrieval + bias.generation != 100:
+        raise Unreadable(f"{bias.retrieval} and {bias.generation} come to {bias.retrieval + bias.generation}, not 100")
+    return bias
+
+
+def _percent(label: str, found: Mapping[str, str]) -> int:
+    match = _PERCENT.fullmatch(found[label])
+    if match is None:
+        raise Unreadable(f"'{label}: {one_line(found[label], 40)}' is not a whole number")
+    if not LEAST <= int(match[1]) <= MOST:
+        raise Unreadable(f"'{label}: {match[1]}' is not from {LEAST} to {MOST}")
+    return int(match[1])
+
+
+def bias_of(strategy: Strategy) -> Bias:
+    """The hard label of a question, made soft: memory serves both and memory, retrieval serves evidence and refuse."""
+    memory = strategy in (Strategy.BOTH, Strategy.MEMORY)
+    return Bias(LEAST, MOST) if memory else Bias(MOST, LEAST)
+
+
+async def nearest_examples(kit: Kit, question: str, k: int, path: str) -> tuple[Block, ...]:
+    """The ``k`` labelled questions most like this one, as items of a prompt, the most alike last, beside the question.
+
+    Raises DataError when the file cannot be read.
+    """
+    pool, read = pool_of(kit, path)
+    found = await kit.nearest(question, k, pool, read)
+    biases = [bias_of(Strategy(each.metadata["strategy"])) for each in found]
+    return tuple(
+        Block(
+            "example",
+            {"text": each.text, "retrieval": str(bias.retrieval), "generation": str(bias.generation)},
+        )
+        for each, bias in reversed(list(zip(found, biases, strict=True)))
+    )
+
+
+def pool_of(kit: Kit, path: str) -> tuple[str, Callable[[], Sequence[Passage]]]:
+    """The name of the pool of examples, and how it is read: a file, or the one beside the model's prompts."""
+    if path:
+        return path, partial(read_examples, Path(path))
+    folders = kit.llm.book.folders
+    beside = (each for folder in folders if (each := folder / f"{EXAMPLES}.jsonl").is_file())
+    return EXAMPLES, lambda: read_examples(next(beside))
+
+
+@dataclass(frozen=True)
+class _Row:
+    question: str
+    strategy: str
+
+
+def read_examples(path: Path) -> tuple[Passage, ...]:
+    """Labelled questions, a JSON object on each line: ``{"question": "…", "strategy": "FE"}``.
+
+    A strategy is one of FA, FI, FE and RA, or of both, memory, evidence and refuse. Raises DataError for a file that
+    cannot be read, holds none, or has a line that is not one.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"the examples {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"the examples {path} are not UTF-8") from None
+    found = tuple(_example(path, number, line) for number, line in enumerate(lines, 1) if line.strip())
+    if not found:
+        raise DataError(f'{path} has no examples; a line is {{"question": "…", "strategy": "FE"}}')
+    return found
+
+
+def _example(path: Path, number: int, line: str) -> Passage:
+    try:
+        row = from_plain(_Row, parse_json(line))
+    except ValueError as error:
+        raise DataError(f"{path} line {number}: {one_line(str(error), 200)}") from None
+    if row.strategy not in _STRATEGIES or not row.question.strip():
+        known = ", ".join(_STRATEGIES)
+        raise DataError(
+            f"{path} line {number}: a question and a strategy ({known}); found '{one_line(row.strategy, 40)}'"
+        )
+    return Passage(row.question, id=str(number), metadata={"strategy": _STRATEGIES[row.strategy].value})
