@@ -36,7 +36,8 @@ def _log_total(logits: np.ndarray) -> np.ndarray:
     """The logarithm of the sum of exponentials over the last axis; NaN where the logits are not finite."""
     largest = logits.max(axis=-1)
     with np.errstate(invalid="ignore"):  # infinity less infinity is the NaN that is wanted
-        found: np.ndarray = largest + np.log(np.exp(logits - largest[..., None]).sum(axis=-1))
+        shifted = logits - largest[..., None]
+        found: np.ndarray = largest + np.log(np.exp(shifted, out=shifted).sum(axis=-1))
     return found
 
 

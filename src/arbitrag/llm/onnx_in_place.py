@@ -93,7 +93,8 @@ class InPlaceRuntime(HostLogits):
         self._small = small(path)
         shapes = {given.name: given.shape for given in (*session.get_inputs(), *session.get_outputs())}
         layers = sum(name.startswith("past_key_values") for name in shapes) // 2
-        self._caches = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
+        kinds = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
+        self._caches = [(f"past_key_values.{kind}", f"present.{kind}") for kind in kinds]
         _, heads, _, size = shapes["past_key_values.0.key"]
         self._nothing = np.zeros((2 * layers, heads, 0, size), np.float32)
         self._widths = {layer: shapes[f"hidden_states.{layer}"][-1] for layer in range(layers + 1)}
@@ -188,9 +189,11 @@ class InPlaceRuntime(HostLogits):
         binding = session.io_binding()
         for name, value in given.items():
             _bind(binding.bind_input, name, value)
-        for name, cached in zip(self._caches, rows.slots[:, first:stop], strict=True):
-            _bind(binding.bind_input, f"past_key_values.{name}", cached)
-            _bind(binding.bind_output, f"present.{name}", cached)
+        cached = rows.slots[:, first:stop]
+        start, apart, shape = cached.ctypes.data, cached.strides[0], cached.shape[1:]
+        for at, (past, present) in enumerate(self._caches):
+            binding.bind_input(past, "cpu", 0, np.float32, shape, start + at * apart)
+            binding.bind_output(present, "cpu", 0, np.float32, shape, start + at * apart)
         _bind(binding.bind_output, "logits", logits)
         for layer, state in found.items():
             _bind(binding.bind_output, f"hidden_states.{layer}", state)
