@@ -1,0 +1,112 @@
+"""Keep the passages that look honest: TrustRAG's first stage, by two rules.
+
+``reference`` decides as the authors' code does, faults included (``arbitrag.stages.filter_reference``). ``robust``
+drops a passage that repeats the question word for word, as poison does that was made to be found; of passages that say
+the same it keeps the first, so that a text planted five times counts once. Copies go and the original stays: without
+echoes of the question something is always left.
+
+Two passages say the same when their ROUGE-L F1 is above 0.15 and their cosine above what clean passages have. That
+cosine depends on the encoder; ``CALIBRATED`` has it for those that it was measured for, and ``calibrate`` measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from arbitrag.stages.rouge import rouge_l, words
+from arbitrag.types import Decision, Dropped, Passage, Question
+
+if TYPE_CHECKING:
+    import numpy as np
+
+OVERLAP = 0.15  # ROUGE-L F1 of passages that may say the same
+UNKNOWN = 0.88  # the cosine for an encoder that was not measured: the reference's
+CALIBRATED: Mapping[str, float] = {}  # by the encoder's name
+_ECHO = 3  # words; a shorter question stands in many an honest text
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What a filter keeps, in the order given, and why it dropped the rest."""
+
+    kept: tuple[Passage, ...]
+    dropped: tuple[Dropped, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+def keep_all(passages: Sequence[Passage]) -> Filtered:
+    """The filter ``none``."""
+    return Filtered(tuple(passages))
+
+
+def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray, similar: float) -> Filtered:
+    """Drop echoes of the question and repetitions; ``vectors`` are the unit vectors (passages, width).
+
+    ``similar`` is the cosine above which passages may say the same. In order, each passage is compared with those kept.
+    """
+    import numpy as np
+
+    texts = [words(passage.text) for passage in passages]
+    asked = words(question.text)
+    overlap, cosine = rouge_l(texts), vectors @ vectors.T
+    pairs = np.tril_indices(len(texts), -1)
+    reasons: dict[int, str] = {}
+    kept: list[int] = []
+    for number, text in enumerate(texts):
+        if len(asked) >= _ECHO and _contains(text, asked):
+            reasons[number] = "repeats the question word for word"
+            continue
+        alike = [
+            other
+            for other in kept
+            if text == texts[other] or (overlap[number, other] > OVERLAP and cosine[number, other] > similar)
+        ]
+        if alike:
+            reasons[number] = f"says the same as passage {alike[0] + 1}"
+        else:
+            kept.append(number)
+    echoes = sum(reason.startswith("repeats") for reason in reasons.values())
+    decision = Decision(
+        "filter",
+        f"no echo of the question; of passages with ROUGE-L > {OVERLAP} and cosine > {similar:g} only the first",
+        {
+            "passages": len(texts),
+            "echoes": echoes,
+            "repetitions": len(reasons) - echoes,
+            "highest_rouge": float(overlap[pairs].max(initial=0.0)),
+            "highest_cosine": float(cosine[pairs].max(initial=0.0)),
+        },
+        f"{len(kept)} of {len(texts)} kept",
+    )
+    return filtered(passages, reasons, decision)
+
+
+def filtered(passages: Sequence[Passage], reasons: Mapping[int, str], *decisions: Decision) -> Filtered:
+    """Without the passages whose positions have a reason."""
+    return Filtered(
+        tuple(passage for number, passage in enumerate(passages) if number not in reasons),
+        tuple(Dropped(passage, reasons[number]) for number, passage in enumerate(passages) if number in reasons),
+        decisions,
+    )
+
+
+def calibrate(questions: Sequence[np.ndarray], quantile: float = 0.90) -> float:
+    """The cosine below which clean passages stay, from the unit vectors (passages, width) of several questions.
+
+    It is the quantile, over all passages, of the cosine with the passage of the same question that is most alike.
+    """
+    import numpy as np
+
+    best: list[float] = []
+    for vectors in questions:
+        cosines = vectors @ vectors.T
+        np.fill_diagonal(cosines, -np.inf)
+        if len(vectors) > 1:
+            best += cosines.max(axis=1).tolist()
+    return float(np.quantile(best, quantile))
+
+
+def _contains(text: Sequence[str], part: Sequence[str]) -> bool:
+    return any(text[at : at + len(part)] == part for at in range(len(text) - len(part) + 1))
