@@ -8,10 +8,12 @@ from arbitrag.errors import unknown
 from arbitrag.methods.base import Method
 
 METHODS = {
+    "astute": "arbitrag.methods.astute:AstuteRag",
     "bridge": "arbitrag.methods.bridge:Bridge",
     "direct": "arbitrag.methods.direct:Direct",
     "rag": "arbitrag.methods.rag:Rag",
     "trustmargin": "arbitrag.methods.trustmargin:TrustMargin",
+    "trustrag": "arbitrag.methods.trustrag:TrustRag",
 }
 
 

@@ -83,6 +83,11 @@ def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray,
     return filtered(passages, reasons, decision)
 
 
+def similar_for(encoder: str) -> float:
+    """The cosine above which passages may say the same, by the name of the encoder."""
+    return CALIBRATED.get(encoder, UNKNOWN)
+
+
 def filtered(passages: Sequence[Passage], reasons: Mapping[int, str], *decisions: Decision) -> Filtered:
     """Without the passages whose positions have a reason."""
     return Filtered(

@@ -73,10 +73,14 @@ def joint_origin(groups: Iterable[Group]) -> Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Consolidation:
-    """Groups of documents, and why each other one was left out, by the number of the passage."""
+    """Groups of documents, and why each other one was left out, by the number of the passage.
+
+    ``own`` is the reason why the model left out what it wrote itself.
+    """
 
     groups: tuple[Group, ...]
     dropped: tuple[tuple[int, str], ...] = ()
+    own: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +107,21 @@ def read_consolidation(reply: str, known: Known) -> Consolidation:
     """Groups, then or between them what is dropped; ``none`` where nothing is left of the documents."""
     groups: list[Group] = []
     dropped: dict[int, str] = {}
+    own = ""
     for label, cell in _lines(reply, "group", "drop", bare="none"):
         if label == "group":
             groups.append(_group(cell, known, confidence=False))
         elif label == "drop":
             numbers, memory, reason = _drop(cell, known)
-            if memory or dropped.keys() & set(numbers):
-                raise Unreadable("the model's own passage is dropped" if memory else "a passage is dropped twice")
+            if (memory and own) or dropped.keys() & set(numbers):
+                raise Unreadable("a document is dropped twice")
             dropped |= dict.fromkeys(numbers, reason)
+            own = reason if memory else own
     if both := dropped.keys() & {number for group in groups for number in group.passages}:
         raise Unreadable(f"passage {min(both)} is both in a group and dropped")
-    return Consolidation(tuple(groups), tuple(sorted(dropped.items())))
+    if own and any(group.memory for group in groups):
+        raise Unreadable("memory is both in a group and dropped")
+    return Consolidation(tuple(groups), tuple(sorted(dropped.items())), own)
 
 
 def read_groups(reply: str, known: Known) -> tuple[Group, ...]:
@@ -160,6 +168,15 @@ def read_answer(reply: str, options: Sequence[str] = ()) -> str | None:
     if len(lines) != 1:
         raise Unreadable("there is one line 'answer:'")
     return _answer(lines[0][1], options)
+
+
+def read_supported(reply: str, groups: Sequence[Group], options: Sequence[str] = ()) -> Conclusion:
+    """One line ``answer:``; its sources are those of the groups that hold it, and of all of them where none does."""
+    answer = read_answer(reply, options)
+    if answer is None:
+        return Conclusion(None)
+    holding = [group for group in groups if _overlaps(group.text, answer)] or groups
+    return Conclusion(answer, tuple(holding), joint_origin(holding))
 
 
 def _lines(reply: str, *labels: str, bare: str = "") -> list[tuple[str, str]]:

@@ -27,12 +27,23 @@ def sources_of(group: Group) -> str:
     return ", ".join([*map(str, group.passages), *(["memory"] if group.memory else [])])
 
 
+def alone(passages: Sequence[Passage]) -> tuple[Group, ...]:
+    """Every passage as a group of its own, as it stands."""
+    return tuple(
+        Group(f"{passage.title}\n{passage.text}" if passage.title else passage.text, (number,))
+        for number, passage in enumerate(passages, 1)
+    )
+
+
 def from_groups(groups: Sequence[Group], passages: Sequence[Passage]) -> tuple[Candidate, ...]:
     """The answer of each group, with the kind of its sources and the ids of its passages."""
-    return tuple(
-        Candidate(group.text, group.origin, tuple(passages[number - 1].id for number in group.passages))
-        for group in groups
-    )
+    return tuple(Candidate(group.text, group.origin, ids_of([group], passages)) for group in groups)
+
+
+def ids_of(groups: Sequence[Group], passages: Sequence[Passage]) -> tuple[str, ...]:
+    """The ids of the passages that groups rest on, each once, in the order of the passages."""
+    used = sorted({number for group in groups for number in group.passages})
+    return tuple(passages[number - 1].id for number in used)
 
 
 def groups_decision(groups: Sequence[Group], passages: Sequence[Passage]) -> Decision:
@@ -43,14 +54,28 @@ def groups_decision(groups: Sequence[Group], passages: Sequence[Passage]) -> Dec
         told = {"text": group.text, "sources": sources_of(group), "passages": places}
         inputs[f"group_{number}"] = told if group.confidence is None else {**told, "confidence": group.confidence}
     rule = "the model brings together documents that agree, and leaves out what does not help"
-    return Decision("groups", rule, inputs, f"{len(groups)} of {len(passages)} passages and memory")
+    grouped = len({number for group in groups for number in group.passages})
+    outcome = f"{_count(len(groups), 'group')} from {grouped} of {_count(len(passages), 'passage')}"
+    return Decision("groups", rule, inputs, outcome)
 
 
-def unused(passages: Sequence[Passage], groups: Sequence[Group], reasons: Mapping[int, str]) -> tuple[Dropped, ...]:
-    """The passages in no group, with the reason given by number; none where there are no groups and no reasons."""
+def left_out(
+    passages: Sequence[Passage], groups: Sequence[Group], reasons: Mapping[int, str] | None = None
+) -> tuple[Dropped, ...]:
+    """The passages in no group, with the reason given by number."""
     used = {number for group in groups for number in group.passages}
     return tuple(
-        Dropped(passage, f"left out by the model: {reasons.get(number, 'in no group')}")
+        Dropped(passage, f"left out by the model: {(reasons or {}).get(number, 'in no group')}")
         for number, passage in enumerate(passages, 1)
-        if number not in used and (groups or number in reasons)
+        if number not in used
     )
+
+
+def without(passages: Sequence[Passage], dropped: Sequence[Dropped]) -> tuple[Passage, ...]:
+    """The passages that were not dropped."""
+    gone = {id(each.passage) for each in dropped}
+    return tuple(passage for passage in passages if id(passage) not in gone)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,138 @@
+"""ASTUTE RAG: bring memory and passages together with their sources in view, and answer from the best supported group.
+
+    I = up to m̂ passages that the model writes from memory, or none        1 call
+    D0 = passages + I, each with its source
+    t - 1 times: groups = consolidate(D0, groups)                           t - 1 calls
+    groups with an answer and a confidence each, then the chosen answer     1 call
+
+Cost: t + 1 calls in a row (t with m̂ = 0), 2 with the paper's t = 1; one more for each reply that had to be put into
+form.
+
+Paper: Wang et al. 2024, arXiv 2410.07176, Algorithm 1; its appendix gives the prompts, there is no published code.
+Differences: the prompts are worded anew, and a reply consists of lines that are read strictly. The strategy is that of
+the sources of the groups whose answer was chosen: memory, evidence, or both. When the passages from memory cannot be
+read, there are none; when a consolidation cannot be read, the one before it stands; when the last reply cannot be
+read, the method refuses, as it does where there are neither passages nor memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from arbitrag.errors import UsageError
+from arbitrag.kit import Kit, gather
+from arbitrag.stages.fit import Fit
+from arbitrag.stages.forms import Conclusion, Group, Known, read_conclusion, read_groups, read_passages
+from arbitrag.stages.grouping import from_groups, group_blocks, groups_decision, left_out, memory_blocks, without
+from arbitrag.stages.order import check_order, ordered
+from arbitrag.stages.reading import Reading, counts, notes, read_reply
+from arbitrag.types import Decision, Need, Passage, Question, Strategy, Verdict
+
+
+@dataclass(frozen=True)
+class AstuteRag:
+    """Consolidate what memory and the passages say, and choose the answer with the best support."""
+
+    name: ClassVar[str] = "astute"
+    needs: ClassVar[Need] = Need.GENERATE | Need.RETRIEVE
+    cost: ClassVar[str] = "2 answers in a row, one more for each further iteration"
+    paper: ClassVar[str] = "ASTUTE RAG, arXiv 2410.07176"
+
+    own_passages: int = 1  # m̂
+    iterations: int = 1  # t
+    passage_order: str = "retrieved"
+    seed: int = 0  # of the order random
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        check_order(self.passage_order)
+        if self.own_passages < 0 or self.iterations < 1:
+            raise UsageError(
+                "astute: own_passages is 0 or more and iterations 1 or more; "
+                f"got own_passages={self.own_passages}, iterations={self.iterations}"
+            )
+
+    async def answer(self, question: Question, kit: Kit) -> Verdict:
+        asked = replace(question, options=())  # options are for the prompt that asks for an answer
+        recalled, found = await gather(self._recall(asked, kit), kit.retrieve(question, k=self.k))
+        memory = memory_blocks(recalled.value_or(()))
+        in_order = ordered(found, self.passage_order, f"{self.seed} {question.text}")
+        room = kit.limits.writing_tokens * min(self.iterations, 2)  # for the reply, and for the groups before it
+        fields: dict[str, Any] = {"question": question, "memory": memory, "groups": ()}
+        fit = await kit.llm.fit(in_order, "astute/answer", reply_tokens=room, **fields)
+        if not fit.kept and not memory:
+            nothing = Reading("astute/answer", Conclusion(None))
+            return self._verdict(nothing, "there are no passages, and memory offers none", fit, [recalled])
+
+        documents: dict[str, Any] = {"passages": fit.kept, "memory": memory}
+        known = Known(len(fit.kept), len(memory))
+        readings: list[Reading[Any]] = [recalled]
+        groups: tuple[Group, ...] = ()
+        for _ in range(self.iterations - 1):
+            documents["groups"] = group_blocks(groups)
+            regroup = partial(read_groups, known=known)
+            regrouped = await read_reply(kit.llm, "astute/consolidate", regroup, asked, **documents)
+            groups = regrouped.value_or(groups)
+            readings.append(regrouped)
+
+        documents["groups"] = group_blocks(groups)
+        conclude = partial(read_conclusion, known=known, options=question.options)
+        last = await read_reply(kit.llm, "astute/answer", conclude, question, **documents)
+        return self._verdict(last, _why(last), fit, [*readings, last])
+
+    async def _recall(self, question: Question, kit: Kit) -> Reading[tuple[str, ...]]:
+        if not self.own_passages:
+            return Reading("astute/recall", ())
+        recall, most = partial(read_passages, most=self.own_passages), str(self.own_passages)
+        return await read_reply(kit.llm, "astute/recall", recall, question, most=most)
+
+    def _verdict(self, last: Reading[Conclusion], why: str, fit: Fit, readings: Sequence[Reading[Any]]) -> Verdict:
+        conclusion = last.value_or(Conclusion(None))
+        strategy = conclusion.strategy
+        dropped = () if last.failed else left_out(fit.kept, conclusion.groups)
+        chosen = {"chosen": conclusion.answer or "none", "iterations": self.iterations}
+        return Verdict(
+            answer=conclusion.answer,
+            strategy=strategy,
+            why=why,
+            candidates=from_groups(conclusion.groups, fit.kept),
+            kept=without(fit.kept, dropped),
+            dropped=(*dropped, *fit.dropped),
+            cuts=fit.cuts,
+            scores=counts(*readings),
+            decisions=(
+                groups_decision(conclusion.groups, fit.kept),
+                Decision("answer", "the group that the model finds best supported", chosen, strategy.value),
+            ),
+            notes=(*_rules(fit.kept, readings), *notes(*readings)),
+        )
+
+
+def _why(last: Reading[Conclusion]) -> str:
+    if last.failed:
+        return "the last reply could not be read, so there is no answer"
+    conclusion = last.value_or(Conclusion(None))
+    count = len(conclusion.groups)
+    of = f"of {count} group{'' if count == 1 else 's'} of documents"
+    if conclusion.answer is None:
+        return f"{of} none supports an answer"
+    said = {
+        Strategy.BOTH: "memory and passages together",
+        Strategy.MEMORY: "memory alone",
+        Strategy.EVIDENCE: "passages alone",
+    }
+    return f"{of} the best supported rests on {said[conclusion.strategy]}"
+
+
+def _rules(passages: Sequence[Passage], readings: Sequence[Reading[Any]]) -> list[str]:
+    """By which rules the method went on without something that it wanted."""
+    failed = {reading.prompt for reading in readings if reading.failed}
+    rules = {
+        "there are no passages": not passages,
+        "without a word from memory, it holds nothing": "astute/recall" in failed,
+        "without a consolidation, the one before it stands": "astute/consolidate" in failed,
+    }
+    return [rule for rule, applies in rules.items() if applies]
