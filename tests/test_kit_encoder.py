@@ -95,6 +95,24 @@ async def test_vectors_of_another_encoder_are_not_used(index: Path) -> None:
     assert len(counting.calls) == 1
 
 
+async def test_one_head_compares_passages_by_the_vectors_that_they_bring() -> None:
+    encoder, seen = Plain(), []
+    encode = encoder.encode
+
+    async def counting(texts: Sequence[str], *, kind: Kind) -> np.ndarray:
+        seen.append(list(texts))
+        return await encode(texts, kind=kind)
+
+    encoder.encode = counting  # type: ignore[method-assign]
+    stored = Passage("body", title="Title", embedding=np.array([0.0, 1.0], np.float16), embedded_by="plain")
+    foreign = Passage("other", embedding=np.array([0.0, 1.0], np.float16), embedded_by="another")
+    kit = Kit.of(ScriptedLLM(), encoder=encoder)
+    found = await kit.compare([("a word", "Title\nbody"), ("a word", "other")], [stored, foreign])
+    assert seen == [["a word", "other"]]
+    assert list(found.heads) == ["dense"]
+    assert found.heads["dense"] == pytest.approx((0.8, 1.0))
+
+
 async def test_no_passages_have_no_vectors() -> None:
     encoder = Counting()
     assert (await Kit.of(ScriptedLLM(), encoder=encoder).embed([])).shape == (0, 256)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from arbitrag.encode.base import Encoder, Vectors
 from arbitrag.encode.heads import Similarities, compare
-from arbitrag.encode.reuse import Pool, encode_passages
+from arbitrag.encode.reuse import Pool, encode_passages, stored_vectors
 from arbitrag.errors import CapabilityError, ContextError
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores
 from arbitrag.prompts import Field, PromptBook
@@ -260,10 +260,15 @@ class Kit:
 
         return (await self.recorder.call("embed", "encoder", self._encoder(), request, ask)).rows
 
-    async def compare(self, pairs: Sequence[tuple[str, str]]) -> Similarities:
-        """How alike the two texts of each pair are, by each head that the encoder has."""
+    async def compare(self, pairs: Sequence[tuple[str, str]], passages: Sequence[Passage] = ()) -> Similarities:
+        """How alike the two texts of each pair are, by each head that the encoder has.
+
+        A text that is what an encoder reads of one of the ``passages`` takes the vector that an index stored for it.
+        """
         encoder, request = self._encoder(), {"pairs": [list(pair) for pair in pairs]}
-        return await self.recorder.call("compare", "encoder", encoder, request, lambda: compare(pairs, encoder))
+        return await self.recorder.call(
+            "compare", "encoder", encoder, request, lambda: compare(pairs, encoder, stored_vectors(passages, encoder))
+        )
 
     async def nearest(
         self, query: str, k: int, pool: str, read: Callable[[], Sequence[Passage]]

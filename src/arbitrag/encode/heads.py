@@ -48,8 +48,14 @@ class Similarities:
     heads: Mapping[str, tuple[float, ...]]
 
 
-async def compare(pairs: Sequence[tuple[str, str]], encoder: Encoder) -> Similarities:
-    """How alike the two texts of each pair are. A text without a word is like nothing: 0 in every head."""
+async def compare(
+    pairs: Sequence[tuple[str, str]], encoder: Encoder, stored: Mapping[str, np.ndarray] | None = None
+) -> Similarities:
+    """How alike the two texts of each pair are. A text without a word is like nothing: 0 in every head.
+
+    ``stored`` has vectors that this encoder made before, by their text. An encoder with one head does not make them
+    again; one with three has to, since the other two are stored nowhere.
+    """
     if isinstance(encoder, LaterEncoder):
         encoder = await encoder.opened()
     full = [pair for pair in pairs if all(text.strip() for text in pair)]
@@ -62,7 +68,9 @@ async def compare(pairs: Sequence[tuple[str, str]], encoder: Encoder) -> Similar
         found = {(left, right): similarities(known[left], known[right]) for left, right in full}
     else:
         heads = ("dense",)
-        rows = dict(zip(texts, await encoder.encode(texts, kind="passage"), strict=True)) if texts else {}
+        fresh = [text for text in texts if text not in (stored or {})]
+        made = await encoder.encode(fresh, kind="passage") if fresh else ()
+        rows = {**(stored or {}), **dict(zip(fresh, made, strict=True))}
         found = {(left, right): {"dense": float(rows[left] @ rows[right])} for left, right in full}
     return Similarities({head: tuple(found[pair][head] if pair in found else 0.0 for pair in pairs) for head in heads})
 

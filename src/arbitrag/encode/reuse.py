@@ -16,16 +16,28 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+def stored_vectors(passages: Sequence[Passage], encoder: Encoder) -> dict[str, np.ndarray]:
+    """The vectors that this encoder made before, (width,) float32, by the text that it read."""
+    import numpy as np
+
+    return {
+        encoded_text(passage): np.asarray(passage.embedding, np.float32)
+        for passage in passages
+        if passage.embedding is not None and passage.embedded_by == encoder.identity
+    }
+
+
 async def encode_passages(passages: Sequence[Passage], encoder: Encoder) -> np.ndarray:
     """Vectors (passages, width) float32: those that this encoder made before, and the others in one call."""
     import numpy as np
 
-    stored = [each.embedding if each.embedded_by == encoder.identity else None for each in passages]
-    fresh = [encoded_text(passage) for passage, vector in zip(passages, stored, strict=True) if vector is None]
     if not passages:
         return np.empty((0, encoder.width or 0), np.float32)
+    stored = stored_vectors(passages, encoder)
+    texts = [encoded_text(passage) for passage in passages]
+    fresh = [text for text in texts if text not in stored]
     rows = iter(await encoder.encode(fresh, kind="passage") if fresh else ())
-    return np.stack([np.asarray(next(rows) if vector is None else vector, np.float32) for vector in stored])
+    return np.stack([stored[text] if text in stored else np.asarray(next(rows), np.float32) for text in texts])
 
 
 class Pool:

@@ -53,7 +53,7 @@ async def measure(sources: Sources, weights: Weights, kit: Kit, *, match: str = 
     """Compare the sources: one request to the encoder. Raises CapabilityError when no head of it has a weight."""
     compared = compared_texts(sources, match)
     pairs = list(dict.fromkeys((a, b) for lefts, rights in compared for a in lefts for b in rights if a and b))
-    found = await kit.compare(pairs)
+    found = await kit.compare(pairs, sources.passages)
     by_head = {
         head: Agreement(
             *(agreement(lefts, rights, dict(zip(pairs, values, strict=True))) for lefts, rights in compared)
