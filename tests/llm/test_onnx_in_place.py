@@ -18,7 +18,7 @@ from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 from arbitrag.errors import BackendError  # noqa: E402
 from arbitrag.llm import onnx_in_place  # noqa: E402
 from arbitrag.llm.onnx import OnnxRuntime, open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Rows  # noqa: E402
+from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Memory, Rows, packed  # noqa: E402
 from arbitrag.llm.runtime import OutOfMemory, Step  # noqa: E402
 from arbitrag.train.llama_graph import build  # noqa: E402
 
@@ -114,6 +114,45 @@ def test_a_cache_grows_when_its_room_is_used_up(tmp_path: Path) -> None:
         assert np.allclose(step.logits[row], alone(reference, [*text, 7 + row], 1).logits[0], atol=1e-4)
 
 
+def test_a_cache_that_is_gone_leaves_its_memory_to_the_next() -> None:
+    """What grows or is chosen moves between two, and neither touches the other's values."""
+    memory, block = Memory(), np.arange(4 * 2 * 3 * 16, dtype=np.float32).reshape(4, 2, 3, 16)
+    first = packed([[block], [block, block]], memory)
+    place = first.slots.ctypes.data
+    second = packed([[block]], memory)
+    assert not np.shares_memory(first.slots, second.slots), "both are in use"
+    del first
+    third = packed([[-block]], memory)
+    assert third.slots.ctypes.data == place
+    assert np.array_equal(third.part(0, 0, 3), -block)
+    assert np.array_equal(second.part(0, 0, 3), block)
+    third.make_room(SPARE + 1)
+    assert third.slots.ctypes.data != place
+    assert np.array_equal(third.part(0, 0, 3), -block)
+    assert packed([[block]], memory).slots.ctypes.data == place
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(1024, True), (1023, False)])
+def test_memory_beyond_a_limit_is_given_up(limit: int, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_in_place, "KEPT", limit)
+    memory = Memory()
+    taken = memory.take((2, 100))  # 256 numbers, the next power of two
+    memory.give(taken)
+    assert (memory._free is taken.base) == kept
+    assert memory.take((16, 16)).size == 256
+    assert memory._free is None, "in use"
+
+
+def test_the_larger_memory_is_kept() -> None:
+    memory = Memory()
+    small, large = memory.take((8,)), memory.take((64,))
+    for taken in (large, small):
+        memory.give(taken)
+    assert memory._free is large.base
+    assert memory.take((65,)).base is not large.base
+    assert memory._free is None, "what was too small is given up"
+
+
 def test_the_same_batch_gives_the_same_bits(tmp_path: Path) -> None:
     runtime = subject(tmp_path)
     new = [list(range(1, size + 1)) for size in (9, 3, 1, 7)]
@@ -188,7 +227,7 @@ def test_failures_are_named_and_nothing_is_printed(
         raise MemoryError("no more")
 
     block = runtime.block(ragged(runtime, None, [0], [[1]]).cache, 0, 0, 1)
-    monkeypatch.setattr(np, "empty", full)
+    monkeypatch.setattr(Memory, "take", full)
     with pytest.raises(OutOfMemory, match="no more"):
         runtime.assemble([[block]])
     with pytest.raises(OutOfMemory, match="no more"):

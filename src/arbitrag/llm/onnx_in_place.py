@@ -11,6 +11,7 @@ all of its weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from arbitrag.llm.onnx_session import HostLogits, memory, open_session
 from arbitrag.llm.runtime import Facts, Step
 
 SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th step
+KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for the next one
 _SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
 
@@ -43,17 +45,43 @@ def small(path: Path) -> bool:
     return path.stat().st_size <= _SMALL and not path.with_name(f"{path.name}_data").exists()
 
 
+class Memory:
+    """Where caches are: the memory of one that is gone serves the next, since fresh memory takes longer to fill."""
+
+    def __init__(self) -> None:
+        self._free: np.ndarray | None = None
+
+    def take(self, shape: Sequence[int]) -> np.ndarray:
+        """A float32 array of that shape, whose values mean nothing."""
+        size = math.prod(shape)
+        found, self._free = self._free, None
+        if found is None or found.size < size:
+            found = np.empty(1 << (size - 1).bit_length(), np.float32)  # room for a larger one; what is not filled costs nothing
+        return found[:size].reshape(shape)
+
+    def give(self, taken: np.ndarray) -> None:
+        """Take an array back that nothing looks into any more; the largest of them is kept, up to ``KEPT`` bytes."""
+        whole = taken.base
+        assert whole is not None
+        if whole.nbytes <= KEPT and (self._free is None or self._free.size < whole.size):
+            self._free = whole
+
+
 @dataclass(eq=False, slots=True)
 class Rows:
     """The cache: ``slots`` are (2 x layers, B, heads, room, D), keys and values of every layer in turn.
 
     Row b has filled its first ``lengths[b]`` slots. The engine counts ``width`` of them in every row, of which those
-    that a shorter row lacks come first.
+    that a shorter row lacks come first. The slots are of ``memory`` and go back there with the cache.
     """
 
     slots: np.ndarray
     lengths: np.ndarray
     width: int
+    memory: Memory
+
+    def __del__(self) -> None:
+        self.memory.give(self.slots)
 
     def part(self, row: int, start: int, stop: int) -> np.ndarray:
         """A view of some of a row's slots, as the engine counts them, (2 x layers, heads, n, D)."""
@@ -64,25 +92,26 @@ class Rows:
         """Have at least ``count`` free slots in every row."""
         longest = int(self.lengths.max())
         if longest + count > self.slots.shape[3]:
-            self.slots = packed([[self.part(row, 0, self.width)] for row in range(len(self.lengths))], count).slots
+            wider = packed([[self.part(row, 0, self.width)] for row in range(len(self.lengths))], self.memory, count)
+            self.slots, wider.slots = wider.slots, self.slots
 
 
-def packed(rows: Sequence[Sequence[np.ndarray]], count: int = 0) -> Rows:
+def packed(rows: Sequence[Sequence[np.ndarray]], memory: Memory, count: int = 0) -> Rows:
     """Rows of blocks in order, (2 x layers, heads, n, D) each, with room for ``count`` slots and some to spare.
 
     At least one row has a block.
     """
     lengths = np.array([sum(block.shape[2] for block in blocks) for blocks in rows])
-    kinds, heads, _, size = (like := next(block for blocks in rows for block in blocks)).shape
+    kinds, heads, _, size = next(block for blocks in rows for block in blocks).shape
     longest = int(lengths.max())
-    slots = np.empty((kinds, len(rows), heads, longest + count + SPARE, size), like.dtype)
+    slots = memory.take((kinds, len(rows), heads, longest + count + SPARE, size))
     for row, blocks in enumerate(rows):
         at = 0
         for block in blocks:
             stop = at + block.shape[2]
             slots[:, row, :, at:stop] = block
             at = stop
-    return Rows(slots, lengths, longest)
+    return Rows(slots, lengths, longest, memory)
 
 
 class InPlaceRuntime(HostLogits):
@@ -91,6 +120,7 @@ class InPlaceRuntime(HostLogits):
     def __init__(self, path: Path, session: Any, *, identity: str, threads: int, context: int | None) -> None:
         self._path, self._session, self._threads = path, session, threads
         self._small = small(path)
+        self._memory = Memory()
         shapes = {given.name: given.shape for given in (*session.get_inputs(), *session.get_outputs())}
         layers = sum(name.startswith("past_key_values") for name in shapes) // 2
         kinds = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
@@ -126,7 +156,7 @@ class InPlaceRuntime(HostLogits):
         batch, fresh = ids.shape
         counts = mask[:, -fresh:].sum(axis=1)
         with memory():
-            rows = packed([[self._nothing]] * batch, fresh) if cache is None else cache
+            rows = packed([[self._nothing]] * batch, self._memory, fresh) if cache is None else cache
             if (positions[:, -1] + 1 != rows.lengths + counts).any():
                 raise BackendError("a row of this cache can only be read on from where it ends")
             rows.make_room(fresh)
@@ -150,19 +180,20 @@ class InPlaceRuntime(HostLogits):
         if not any(block.shape[2] for blocks in rows for block in blocks):
             return None
         with memory():
-            return packed(rows)
+            return packed(rows, self._memory)
 
     def join(self, first: Rows, second: Rows) -> Rows:
         with memory():
             joined = packed(
-                [[each.part(row, 0, each.width)] for each in (first, second) for row in range(len(each.lengths))]
+                [[each.part(row, 0, each.width)] for each in (first, second) for row in range(len(each.lengths))],
+                self._memory,
             )
         joined.width = max(first.width, second.width)
         return joined
 
     def select(self, cache: Rows, rows: Sequence[int], start: int) -> Rows:
         with memory():
-            chosen = packed([[cache.part(row, start, cache.width)] for row in rows])
+            chosen = packed([[cache.part(row, start, cache.width)] for row in rows], self._memory)
         chosen.width = cache.width - start
         return chosen
 
