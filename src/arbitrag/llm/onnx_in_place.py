@@ -56,7 +56,7 @@ class Memory:
         size = math.prod(shape)
         found, self._free = self._free, None
         if found is None or found.size < size:
-            found = np.empty(1 << (size - 1).bit_length(), np.float32)  # room for a larger one; what is not filled costs nothing
+            found = np.empty(1 << (size - 1).bit_length(), np.float32)  # what is not filled costs nothing
         return found[:size].reshape(shape)
 
     def give(self, taken: np.ndarray) -> None:
