@@ -70,6 +70,8 @@ class Breaks:
         await kit.llm.generate(kit.llm.prompt("direct/answer", question=question))
         if self.how == "raises":
             raise KeyError("no such place")
+        if self.how == "cancels":
+            raise asyncio.CancelledError
         score = float("nan") if self.how == "nan" else object()
         return Verdict("x", Strategy.MEMORY, "", scores={"margin": score})  # type: ignore[dict-item]
 

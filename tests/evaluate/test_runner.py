@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from runner_parts import Breaks, Numbers, given_plan, methods, numbers
 
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
+from arbitrag.evaluate import runner
 from arbitrag.evaluate.plan import entries
 from arbitrag.evaluate.runner import Tally, run
 from arbitrag.evaluate.store import Plan, Row, Store
@@ -205,9 +207,14 @@ async def test_a_failure_keeps_what_it_cost_and_a_retry_adds_to_it(path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("how", "error"), [("nan", "ValueError: Out of range float"), ("object", "TypeError: object is not a plain value")]
+    ("how", "error"),
+    [
+        ("nan", "ValueError: Out of range float"),
+        ("object", "TypeError: object is not a plain value"),
+        ("cancels", "BackendError: the method gave up a call that nobody had cancelled"),
+    ],
 )
-async def test_a_verdict_that_cannot_be_stored_is_a_failed_row(path: Path, how: str, error: str) -> None:
+async def test_whatever_a_method_does_is_a_failed_row(path: Path, how: str, error: str) -> None:
     case = Case(path, count=2, chosen=("direct",))
     case.entries = entries([Breaks(how), *methods("direct")], [Kit.of(case.llm)])
     case.store.extend(replace(case.plan, systems=[entry.system for entry in case.entries]))
@@ -215,6 +222,52 @@ async def test_a_verdict_that_cannot_be_stored_is_a_failed_row(path: Path, how: 
     assert (tally.done, tally.failed) == (4, 2)
     assert all(row.error.startswith(error) for row in case.rows(f"breaks how={how}"))
     case.store.close()
+
+
+async def test_a_run_that_is_cancelled_stops_and_keeps_its_rows(case: Case) -> None:
+    task: asyncio.Task[Tally]
+
+    def stop(tally: Tally) -> None:
+        if tally.done == 5:
+            task.cancel()
+
+    task = asyncio.ensure_future(case.run(concurrency=2, show=stop))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    kept = sum(len(case.rows(name)) for name in THREE)
+    assert 5 <= kept < 18
+    assert (await case.run()).done == 18 - kept
+
+
+@pytest.mark.parametrize("retry", [False, True])
+async def test_fewer_rows_than_were_to_be_made_are_an_error(
+    case: Case, monkeypatch: pytest.MonkeyPatch, retry: bool
+) -> None:
+    case.llm.down = {str(n): BackendError("down") for n in range(1, 7)} if retry else {}
+    if retry:
+        await case.run()
+    every = runner._jobs
+    monkeypatch.setattr(runner, "_jobs", lambda *given: islice(every(*given), 2))
+    with pytest.raises(DataError, match=r"18 rows were to be made, 2 were, and (2|18) of them are in"):
+        await case.run(retry=retry)
+    monkeypatch.undo()
+    case.llm.down = {}
+    assert (await case.run(retry=retry)).failed == 0
+    assert all(len(case.rows(name)) == 6 for name in THREE)
+
+
+async def test_a_row_that_is_said_to_be_kept_and_is_not_is_an_error(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(case.store, "record", lambda *given: None)
+    with pytest.raises(DataError, match="18 rows were to be made, 18 were, and 0 of them are in"):
+        await case.run()
+
+
+async def test_a_system_takes_part_once(case: Case) -> None:
+    with pytest.raises(UsageError, match="rag takes part 2 times; once is enough"):
+        await run(case.store, [*case.entries, case.entries[1]], passages="given")
+    assert case.llm.asked == []
 
 
 async def test_traces_are_kept_on_demand(case: Case) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arbitrag.errors import UsageError
+from arbitrag.errors import BackendError, DataError, UsageError
 from arbitrag.evaluate.plan import Entry, Passages
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.sharing import Sharing, both, cost_alone, cost_paid
@@ -87,18 +87,21 @@ async def run(
     Up to ``concurrency`` rows are under way at a time. ``retry`` makes only rows that failed before. ``traces`` keeps
     every call. ``show`` is told after each row. When this is cancelled, what is finished is kept.
 
-    Raises CapabilityError before the first question when a kit lacks something, DataError when the store cannot be
-    written.
+    Raises CapabilityError before the first question when a kit lacks something, UsageError for a system that comes
+    twice, DataError when the store cannot be written or holds fewer rows at the end than were to be made.
     """
     if concurrency < 1:
         raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
+    names = [store.name_of(entry.system) for entry in taking_part]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{twice} takes part {names.count(twice)} times; once is enough")
     for entry in taking_part:
         given = replace(entry.kit, retriever=FixedRetriever(())) if passages == "given" else entry.kit
         await check(entry.method, given)
     places = {
-        (name, store.name_of(entry.system)): _Place.of(store, name, entry, retry)
-        for name in (store.sets if sets is None else sets)
-        for entry in taking_part
+        (set, name): _Place.of(store, set, name, entry, retry)
+        for set in (store.sets if sets is None else sets)
+        for name, entry in zip(names, taking_part, strict=True)
     }
     tally = Tally(
         total=sum(len(place.waiting) for place in places.values()),
@@ -113,7 +116,18 @@ async def run(
             await recorder.record(job)
 
     await gather(*(work() for _ in range(min(concurrency, tally.total))))
+    _check_whole(store, places, recorder.tally)
     return recorder.tally
+
+
+def _check_whole(store: Store, places: Mapping[tuple[str, str], _Place], tally: Tally) -> None:
+    """Raise DataError unless every row that was to be made is there: a table must not stand on fewer in silence."""
+    there = sum(len(place.waiting.keys() & store.done(*key).keys()) for key, place in places.items())
+    if not tally.done == there == tally.total:
+        raise DataError(
+            f"{tally.total:,} rows were to be made, {tally.done:,} were, and {there:,} of them are in {store.path}; "
+            "this is a fault of Arbitrag. What is there is kept: run the same command again"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +140,7 @@ class _Place:
     failed: int
 
     @classmethod
-    def of(cls, store: Store, set: str, entry: Entry, retry: bool) -> _Place:
-        name = store.name_of(entry.system)
+    def of(cls, store: Store, set: str, name: str, entry: Entry, retry: bool) -> _Place:
         done = store.done(set, name)
         failed = sum(done.values())
         if retry:
@@ -220,7 +233,17 @@ class _Recorder:
                 row, verdict, seconds = _answered(job, outcome), outcome.to_dict(), outcome.usage.seconds
         except Exception as error:  # noqa: BLE001 - whatever a method does, its row says so and the run goes on
             return _Made(job, _failed(job, error))
+        except asyncio.CancelledError:
+            if _cancelled():
+                raise
+            return _Made(job, _failed(job, BackendError("the method gave up a call that nobody had cancelled")))
         return _Made(job, _with_costs(row, job, outcome.trace.calls, seconds), verdict, trace)
+
+
+def _cancelled() -> bool:
+    """Whether it was the run that was cancelled, and not something within a method."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _answered(job: _Job, verdict: Verdict) -> Row:

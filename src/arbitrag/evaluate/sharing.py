@@ -1,4 +1,4 @@
-"""What several systems ask alike for one question is asked once: model calls, passages, and lengths of texts.
+"""What several systems ask alike for one question is asked once: model calls, passages, vectors, and lengths of texts.
 
 The Direct answer inside TrustMargin is Direct's own. Systems that answer one question at about the same time get kits
 from one ``Sharing``; it is forgotten with the question, so that a run of any length holds only what is under way. The
@@ -10,14 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from arbitrag.encode.base import Encoder, Kind
+from arbitrag.encode.heads import Heads, MultiHead
+from arbitrag.encode.later import LaterEncoder
 from arbitrag.kit import Kit
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Price, Prompt, Sampling, Scores, Tokens
 from arbitrag.llm.cache import as_cached
 from arbitrag.retrieve.base import Retriever
 from arbitrag.trace import Call, money_of, usage_of
 from arbitrag.types import Passage, Usage
+
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Generation | Scores | Inspection | Distributions)
@@ -29,14 +35,16 @@ class Sharing:
     def __init__(self) -> None:
         self._models: dict[int, SharedLLM] = {}
         self._retrievers: dict[int, SharedRetriever] = {}
+        self._encoders: dict[int, Encoder] = {}
 
     def kit(self, kit: Kit) -> Kit:
-        """The kit with its models and its retriever shared."""
+        """The kit with its models, its retriever and its encoder shared."""
         return replace(
             kit,
             llm=replace(kit.llm, backend=self._model(kit.llm.backend)),
             scorer=replace(kit.scorer, backend=self._model(kit.scorer.backend)),
             retriever=None if kit.retriever is None else self._retriever(kit.retriever),
+            encoder=None if kit.encoder is None else self._encoder(kit.encoder),
         )
 
     def _model(self, backend: LLM) -> SharedLLM:
@@ -44,6 +52,11 @@ class Sharing:
 
     def _retriever(self, retriever: Retriever) -> SharedRetriever:
         return self._retrievers.setdefault(id(retriever), SharedRetriever(retriever))
+
+    def _encoder(self, encoder: Encoder) -> Encoder:
+        if id(encoder) not in self._encoders:
+            self._encoders[id(encoder)] = shared_encoder(encoder, _Asked())
+        return self._encoders[id(encoder)]
 
 
 class SharedLLM:
@@ -104,6 +117,60 @@ class SharedRetriever:
 
     async def aclose(self) -> None:
         """Nothing: the retriever is closed by who opened it."""
+
+
+class SharedEncoder:
+    """An encoder that reads equal lists of passages once.
+
+    Queries are short and not kept: what is encoded once in a run (``Kit.nearest``) holds on to its encoder.
+    """
+
+    def __init__(self, encoder: Encoder, asked: _Asked) -> None:
+        self.name, self.identity = encoder.name, encoder.identity
+        self._encoder = encoder
+        self._asked = asked
+
+    @property
+    def width(self) -> int | None:
+        return self._encoder.width
+
+    async def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
+        if kind == "query":
+            return await self._encoder.encode(texts, kind=kind)
+        found, _ = await self._asked.once(("encode", tuple(texts)), lambda: self._encoder.encode(texts, kind=kind))
+        return found
+
+    async def aclose(self) -> None:
+        """Nothing: the encoder is closed by who opened it."""
+
+
+class _SharedHeads(SharedEncoder):
+    """With three heads, as ``encode.heads`` knows them."""
+
+    async def encode_heads(self, texts: Sequence[str], *, kind: Kind) -> list[Heads]:
+        assert isinstance(self._encoder, MultiHead)
+        encode = self._encoder.encode_heads
+        found, _ = await self._asked.once(("heads", kind, tuple(texts)), lambda: encode(texts, kind=kind))
+        return found
+
+
+class _SharedLater(LaterEncoder):
+    """Opened when there is something to encode."""
+
+    def __init__(self, encoder: LaterEncoder, asked: _Asked) -> None:
+        super().__init__(encoder.name, encoder.identity, encoder.width)
+        self._encoder = encoder
+        self._asked = asked
+
+    async def opened(self) -> Encoder:
+        return shared_encoder(await self._encoder.opened(), self._asked)
+
+
+def shared_encoder(encoder: Encoder, asked: _Asked) -> Encoder:
+    """The encoder with all that it can do."""
+    if isinstance(encoder, LaterEncoder):
+        return _SharedLater(encoder, asked)
+    return (_SharedHeads if isinstance(encoder, MultiHead) else SharedEncoder)(encoder, asked)
 
 
 class _Asked:
