@@ -82,7 +82,7 @@ async def test_a_verdict_carries_its_question_method_cost_and_trace() -> None:
         question,
         "trustmargin",
     )
-    assert trace.settings == {"weight": 0.5, "threshold": -1.0, "k": 20}
+    assert trace.settings == {"weight": 0.5, "threshold": -1.0, "k": 20, "candidate": "rag"}
     assert (trace.llm, trace.scorer, trace.retriever) == ("m", "m", "1 given passages")
     assert trace.limits == {"context_tokens": 500, "answer_tokens": 9, "writing_tokens": 256}
     assert set(trace.prompts["llm"]) == {"direct/answer", "rag/answer", "trustmargin/passages_only"}

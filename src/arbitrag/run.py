@@ -19,7 +19,7 @@ from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
 from arbitrag.methods import load
-from arbitrag.methods.base import Method, Prepared, settings
+from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
@@ -32,7 +32,7 @@ async def check(method: Method, kit: Kit) -> None:
 
     A method that prepares itself does so here, and raises what is wrong with its files.
     """
-    needs = method.needs
+    needs = needs_of(method)
     if Need.RETRIEVE in needs and kit.retriever is None:
         raise CapabilityError(
             f"{method.name} needs passages, and there is nothing to retrieve from.\n"

@@ -226,8 +226,8 @@ BAD = [
         "UsageError: unknown method 'trustmargn'. Did",
     ),
     (("run", "{run}", "--questions", "{q}", "--method", "rag kk=3"), 2, "UsageError: unknown option of rag 'kk'. Did"),
-    (("run", "{run}", "--questions", "{q}", "--method", "rag 3"), 2, "UsageError: behind a method stand settings such"),
-    (("run", "{run}", "--questions", "{q}", "--method", 'rag "'), 2, "UsageError: --method takes a name and settings"),
+    (("run", "{run}", "--questions", "{q}", "--method", "rag 3"), 2, "UsageError: behind a name stand settings such"),
+    (("run", "{run}", "--questions", "{q}", "--method", 'rag "'), 2, "UsageError: a method is a name and settings"),
     (("run", "{run}", "--questions", "{q}", "--method", ""), 2, "UsageError: unknown method ''."),
     (
         ("run", "{run}", "--questions", "{q}", "--method", "rag", "--method", "rag"),

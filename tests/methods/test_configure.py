@@ -90,5 +90,5 @@ def test_a_wrong_option_is_refused(options: dict[str, str], text: str) -> None:
 
 
 def test_the_paper_s_defaults() -> None:
-    assert settings(TrustMargin()) == {"weight": 0.5, "threshold": -1.5, "k": 20}
+    assert settings(TrustMargin()) == {"weight": 0.5, "threshold": -1.5, "k": 20, "candidate": "rag"}
     assert settings(Rag()) == {"k": 20}

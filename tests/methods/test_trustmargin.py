@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import pytest
 
 import arbitrag
 from arbitrag import Kit, Passage, Strategy, Verdict
-from arbitrag.errors import BackendError
-from arbitrag.llm.base import Prompt
+from arbitrag.encode.hashed import HashEncoder
+from arbitrag.errors import BackendError, CapabilityError, UsageError
+from arbitrag.llm.base import Generation, Prompt, Sampling
+from arbitrag.methods import METHODS
 from arbitrag.methods.trustmargin import Margins, TrustMargin
+from arbitrag.replay import decide_again
+from arbitrag.run import answer
 from arbitrag.stages.fit import Fit
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
-from arbitrag.types import Candidate
+from arbitrag.types import Candidate, Decision, Dropped, Need, Question
 
 WHO = "Who directed The Silent Orchard?"
 PASSAGES = (Passage("The Silent Orchard was directed by Oskar Brend.", id="7"), Passage("Other.", id="9"))
@@ -179,3 +187,134 @@ async def test_a_failed_scoring_is_an_error_not_a_number() -> None:
 
     with pytest.raises(BackendError, match="cut the connection"):
         await ask(ScriptedLLM(replies("Mira", "Oskar"), fails))
+
+
+@dataclass(frozen=True)
+class Said:
+    """Says ``text`` by its strategy, and keeps the first ``kept`` passages."""
+
+    name: ClassVar[str] = "said"
+    needs: ClassVar[Need] = Need.GENERATE | Need.RETRIEVE | Need.ENCODE
+    cost: ClassVar[str] = "1 answer"
+    paper: ClassVar[str] = "none"
+
+    text: str = "Oskar"
+    strategy: str = "evidence"
+    kept: int = 1
+
+    async def prepare(self, kit: Kit) -> None:
+        if self.text == "broken":
+            raise UsageError("said cannot be prepared")
+
+    async def answer(self, question: Question, kit: Kit) -> Verdict:
+        found = await kit.retrieve(question, k=2)
+        await kit.llm.generate(Prompt.user("<passage 1>"))
+        dropped = tuple(Dropped(each, "not liked") for each in found[self.kept :])
+        return Verdict(
+            self.text or None,
+            Strategy(self.strategy),
+            "so it is",
+            kept=found[: self.kept],
+            dropped=dropped,
+            scores={"liked": 1.0},
+            decisions=(Decision("liking", "by taste", {}, "yes"),),
+            notes=("a matter of taste",),
+        )
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "said", f"{__name__}:Said")
+
+
+class Slow(ScriptedLLM):
+    """Takes longer than looking something up, so that what is asked side by side is under way side by side."""
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        await asyncio.sleep(0.01)
+        return await super().generate(prompt, sampling)
+
+
+async def against(candidate: str, *, encoder: Any = True, **settings: float) -> Verdict:
+    kit = Kit.of(
+        Slow(replies("Mira", "Oskar"), judge), FixedRetriever(PASSAGES), encoder=HashEncoder() if encoder else None
+    )
+    return await answer(WHO, TrustMargin(candidate=candidate, **settings), kit)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("said")
+async def test_another_method_s_answer_is_held_against_memory_by_the_passages_that_it_kept() -> None:
+    verdict = await against("said")
+    assert (verdict.answer, verdict.strategy) == ("Mira", Strategy.MEMORY)
+    assert [(each.text, each.origin, each.passages) for each in verdict.candidates] == [
+        ("Mira", Strategy.MEMORY, ()),
+        ("Oskar", Strategy.EVIDENCE, ("7",)),
+    ]
+    assert [each.id for each in verdict.kept] == ["7"]
+    assert [(each.passage.id, each.reason) for each in verdict.dropped] == [("9", "not liked")]
+    assert verdict.scores == {"liked": 1.0, "prior": -4.25, "binding": 0.25, "margin": -4.125}
+    assert verdict.why == (
+        'said says "Oskar"; memory rejects it (prior -4.25) and the question binds it to the passages '
+        "(binding 0.25): margin -4.12, threshold -1.50"
+    )
+    assert verdict.notes == ("said says: Oskar (so it is)", "a matter of taste")
+    assert [each.stage for each in verdict.decisions] == ["liking", "margin"]
+    assert (verdict.usage.generations, verdict.usage.scorings, verdict.usage.steps) == (2, 6, 2)
+    again = await decide_again(verdict.trace, {"threshold": "-5"})
+    assert (again.answer, again.strategy) == ("Oskar", Strategy.EVIDENCE)
+
+
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize(
+    ("candidate", "answer", "strategy", "why", "kept"),
+    [
+        ("said strategy=both", "Oskar", Strategy.BOTH, 'said says "Oskar"', 1),
+        (
+            "said strategy=memory kept=0",
+            "Oskar",
+            Strategy.MEMORY,
+            'said says "Oskar"',
+            2,
+        ),  # scored by what is retrieved
+        ("said text=mira strategy=evidence", "mira", Strategy.BOTH, "memory and said agree", 1),
+        ("said text=mira strategy=memory", "mira", Strategy.MEMORY, "memory and said agree", 1),
+        ("said text= strategy=refuse", "Mira", Strategy.MEMORY, "said gave no answer, so memory answers", 1),
+    ],
+)
+async def test_its_answer_keeps_the_strategy_that_it_had(
+    candidate: str, answer: str, strategy: Strategy, why: str, kept: int
+) -> None:
+    verdict = await against(candidate, threshold=-5.0)
+    assert (verdict.answer, verdict.strategy, len(verdict.kept)) == (answer, strategy, kept)
+    assert verdict.why.startswith(why)
+
+
+@pytest.mark.usefixtures("said")
+async def test_what_the_other_method_needs_is_needed() -> None:
+    with pytest.raises(CapabilityError, match="trustmargin compares texts, and there is no encoder"):
+        await against("said", encoder=None)
+    with pytest.raises(UsageError, match="said cannot be prepared"):
+        await against("said text=broken")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "message"),
+    [
+        ("direct", "trustmargin: direct reads no passages"),
+        ("rga", r"unknown method 'rga'\. Did you mean 'rag'"),
+        ("rag k=two", "rag: k is a whole number; got 'two'"),
+        ("rag k", "behind a name stand settings such as threshold=-1.0; got 'k'"),
+        ('rag "k', "a method is a name and settings behind it"),
+        ("", "unknown method ''"),
+    ],
+)
+def test_a_candidate_that_cannot_be(candidate: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TrustMargin(candidate=candidate)
+
+
+async def test_a_candidate_with_settings_is_no_longer_the_plain_one() -> None:
+    verdict = await against("rag k=1")
+    assert [each.id for each in verdict.kept] == ["7"]
+    assert verdict.scores["margin"] == -4.125
+    assert verdict.notes[0] == "rag says: Oskar (only the passages were asked)"

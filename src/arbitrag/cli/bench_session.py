@@ -14,11 +14,12 @@ from typing import Any, cast, get_args
 from arbitrag.cli.bench_parts import Options, open_kits, prices_of, without_secrets
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.errors import UsageError, unknown
-from arbitrag.evaluate.plan import Entry, Passages, entries, method_from, plan
+from arbitrag.evaluate.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.provenance import provenance
 from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.runner import Tally, run
 from arbitrag.evaluate.store import Store
+from arbitrag.methods import method_from
 
 METHODS = ("direct", "rag", "trustmargin")  # when none is typed
 MODELS = ("lab",)

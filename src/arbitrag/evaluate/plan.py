@@ -13,8 +13,7 @@ from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.store import Plan, System
 from arbitrag.kit import Kit
-from arbitrag.methods import load
-from arbitrag.methods.base import Method, configure, settings
+from arbitrag.methods.base import Method, settings
 from arbitrag.prompts import PromptBook, PromptFile
 from arbitrag.types import Need
 
@@ -30,21 +29,8 @@ class Entry:
     kit: Kit
 
 
-def method_from(text: str) -> Method:
-    """``trustmargin threshold=-1.0`` as a method; raises UsageError for an unknown method, setting or value."""
-    try:
-        name, *changes = shlex.split(text) or [""]
-    except ValueError:
-        raise UsageError(f"--method takes a name and settings behind it; got '{text}'") from None
-    pairs = [change.partition("=") for change in changes]
-    for change, (key, equals, _) in zip(changes, pairs, strict=True):
-        if not (key and equals):
-            raise UsageError(f"behind a method stand settings such as threshold=-1.0; got '{change}'")
-    return configure(load(name), {key: value for key, _, value in pairs})
-
-
 def name_of(method: Method) -> str:
-    """The method's name with the settings that are not its defaults, in the form that ``method_from`` reads."""
+    """The method's name with the settings that are not its defaults, in the form that ``methods.method_from`` reads."""
     changed = [
         f"{each.name}={_word(getattr(method, each.name))}"
         for each in fields(method)  # type: ignore[arg-type]

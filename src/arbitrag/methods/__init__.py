@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from arbitrag.errors import unknown
-from arbitrag.methods.base import Method
+from arbitrag.methods.base import Method, configure, name_and_options
 
 METHODS = {
     "astute": "arbitrag.methods.astute:AstuteRag",
@@ -24,3 +24,9 @@ def load(name: str) -> type[Method]:
     module, _, attribute = METHODS[name].partition(":")
     found: type[Method] = getattr(import_module(module), attribute)
     return found
+
+
+def method_from(text: str) -> Method:
+    """``trustmargin threshold=-1.0`` as a method; raises UsageError for an unknown method, setting or value."""
+    name, options = name_and_options(text)
+    return configure(load(name), options)

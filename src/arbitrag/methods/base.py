@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Protocol, runtime_checkable
+import shlex
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit
@@ -31,15 +33,60 @@ class Prepared(Protocol):
         ...
 
 
+@runtime_checkable
+class Composed(Protocol):
+    """A method with parts that its settings name."""
+
+    @property
+    def needs_of_parts(self) -> Need:
+        """What they ask of a kit, beside what the method itself needs."""
+        ...
+
+
+def needs_of(method: Method) -> Need:
+    """What a method with these settings asks of its kit."""
+    return method.needs | method.needs_of_parts if isinstance(method, Composed) else method.needs
+
+
+class Named(Protocol):
+    """A dataclass that is chosen by its name, and whose fields are its options."""
+
+    name: ClassVar[str]
+
+
+P = TypeVar("P", bound=Named)
+
+
 def settings(method: Method) -> dict[str, Any]:
     """The hyper-parameters of a method, by name."""
     return {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}  # type: ignore[arg-type]
 
 
-def configure(kind: type[Method], options: dict[str, str]) -> Method:
-    """A method with options given as text (``--set threshold=-1``), read by the type of the field's default.
+def name_and_options(text: str) -> tuple[str, dict[str, str]]:
+    """``trustmargin threshold=-1.0`` as a name and options; raises UsageError for anything else."""
+    try:
+        name, *changes = shlex.split(text) or [""]
+    except ValueError:
+        raise UsageError(f"a method is a name and settings behind it; got '{text}'") from None
+    pairs = [change.partition("=") for change in changes]
+    for change, (key, equals, _) in zip(changes, pairs, strict=True):
+        if not (key and equals):
+            raise UsageError(f"behind a name stand settings such as threshold=-1.0; got '{change}'")
+    return name, {key: value for key, _, value in pairs}
 
-    Raises UsageError for an option that the method lacks, or a value of the wrong type.
+
+def part_from(text: str, kinds: Mapping[str, type[P]], what: str) -> P:
+    """``likelihood least=0.9`` as one of these kinds of part; raises UsageError for one that there is not."""
+    name, options = name_and_options(text)
+    if name not in kinds:
+        raise unknown(what, name, kinds)
+    return configure(kinds[name], options)
+
+
+def configure(kind: type[P], options: Mapping[str, str]) -> P:
+    """A method or a part with options given as text (``--set threshold=-1``), read by the type of the field's default.
+
+    Raises UsageError for an option that it lacks, or a value of the wrong type.
     """
     defaults = {f.name: f.default for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}

@@ -9,6 +9,10 @@ answer from memory (the paper's y_D) and r the one from the passages (y_R).
 Cost: 2 generations, and 6 scorings when the answers differ; 2 steps on the critical path. All passage prompts begin
 alike, so that a backend with a prefix store reads the passages once.
 
+With ``candidate`` another method's answer takes the place of r, as in the paper's appendix B. P is then what that
+method kept, or the first k passages where it kept none, and its cost takes the place of one generation. Where it gives
+no answer, memory's stands; its answer, when it is chosen, keeps the strategy that it had.
+
 Paper: arXiv 2606.08397. Reference: mojixu/TrustMargin@c32b114 src/trustmargin.py. Differences: answers that agree are
 not scored, and the passages' wording of them is given; a source that offers no text loses without scoring (the
 reference gives it a likelihood of -1e9, with the same outcome); an answer that only says it does not know becomes a
@@ -18,14 +22,18 @@ passages are cut at a word, with their fences counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
+from arbitrag.methods import method_from
+from arbitrag.methods.base import Method, Prepared, needs_of
 from arbitrag.stages.fit import Fit
 from arbitrag.text import agree, as_option, clean_answer, declines
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
 
+PLAIN = "rag"  # the candidate that is asked for in place, beside memory
 _RULE = "prior + weight * binding > threshold"
 
 
@@ -53,20 +61,69 @@ class TrustMargin:
     weight: float = 0.5  # lambda
     threshold: float = -1.5  # tau
     k: int = 20
+    candidate: str = PLAIN  # or another method, with settings behind its name
+
+    def __post_init__(self) -> None:
+        if self.other and Need.RETRIEVE not in needs_of(self.other):
+            raise UsageError(f"trustmargin: {self.other.name} reads no passages, so that memory would judge itself")
+
+    @property
+    def other(self) -> Method | None:
+        """The method whose answer is held against memory's, unless that is the plain one."""
+        return None if self.candidate == PLAIN else method_from(self.candidate)
+
+    @property
+    def needs_of_parts(self) -> Need:
+        return needs_of(self.other) if self.other else Need(0)
+
+    async def prepare(self, kit: Kit) -> None:
+        if isinstance(self.other, Prepared):
+            await self.other.prepare(kit)
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
+        if self.other:
+            return await self._against(self.other, question, kit)
         fit = await kit.fit(await kit.retrieve(question, k=self.k), "rag/answer", question=question)
         memory, evidence = await self._candidates(question, fit, kit)
+        return await self._arbitrate(question, memory, evidence, fit, kit)
 
+    async def _against(self, other: Method, question: Question, kit: Kit) -> Verdict:
+        """Hold memory's answer against another method's, by the passages that it kept."""
+        reply, found = await gather(
+            kit.llm.generate(kit.llm.prompt("direct/answer", question=question)), other.answer(question, kit)
+        )
+        passages = found.kept or await kit.retrieve(question, k=self.k)
+        fitted = await kit.fit(passages, "rag/answer", question=question)
+        fit = Fit(found.kept, found.dropped, found.cuts).then(fitted)
+        memory = Candidate(as_option(clean_answer(reply.text), question.options), Strategy.MEMORY)
+        origin = Strategy.EVIDENCE if found.answer is None else found.strategy
+        text = (found.answer or "") if fit.kept else ""
+        evidence = Candidate(text, origin, tuple(passage.id for passage in fit.kept))
+        verdict = await self._arbitrate(question, memory, evidence, fit, kit)
+        return replace(
+            verdict,
+            scores={**found.scores, **verdict.scores},
+            decisions=(*found.decisions, *verdict.decisions),
+            notes=(f"{other.name} says: {found.answer or 'no answer'} ({found.why})", *found.notes, *verdict.notes),
+        )
+
+    async def _arbitrate(
+        self, question: Question, memory: Candidate, evidence: Candidate, fit: Fit, kit: Kit
+    ) -> Verdict:
         if not evidence.text or not memory.text:
             return self._one_sided(memory, evidence, fit)
         if agree(memory.text, evidence.text):
             equal = Decision("agreement", "the normalised answers are equal", {}, "both")
-            return _verdict(evidence, Strategy.BOTH, "memory and the passages agree", memory, evidence, fit, equal)
+            strategy = Strategy.MEMORY if evidence.origin is Strategy.MEMORY else Strategy.BOTH
+            return _verdict(evidence, strategy, f"memory and {self._rival} agree", memory, evidence, fit, equal)
 
         likelihoods = await self._score(question, fit, memory.text, evidence.text, kit)
         margins = Margins.of(**likelihoods)
         return self.decide(margins, memory, evidence, fit, likelihoods)
+
+    @property
+    def _rival(self) -> str:
+        return self.other.name if self.other else "the passages"
 
     async def _candidates(self, question: Question, fit: Fit, kit: Kit) -> tuple[Candidate, Candidate]:
         """The answer from memory and the one from the passages (without text when there are none)."""
@@ -108,26 +165,27 @@ class TrustMargin:
         accepts = "does not reject" if margins.prior > self.threshold else "rejects"
         binds = "binds" if margins.binding > 0 else "does not bind"
         why = (
-            f'the passages say "{evidence.text}"; memory {accepts} it (prior {margins.prior:.2f}) and the question '
-            f"{binds} it to them (binding {margins.binding:.2f}): margin {margin:.2f}, threshold {self.threshold:.2f}"
+            f'{self._rival} say{"s" if self.other else ""} "{evidence.text}"; memory {accepts} it (prior '
+            f"{margins.prior:.2f}) and the question {binds} it to {'the passages' if self.other else 'them'} "
+            f"(binding {margins.binding:.2f}): margin {margin:.2f}, threshold {self.threshold:.2f}"
         )
         chosen = evidence if trusted is Strategy.EVIDENCE else memory
-        return _verdict(chosen, trusted, why, memory, evidence, fit, decision, scores=numbers)
+        return _verdict(chosen, chosen.origin, why, memory, evidence, fit, decision, scores=numbers)
 
     def _one_sided(self, memory: Candidate, evidence: Candidate, fit: Fit) -> Verdict:
         chosen = evidence if evidence.text else memory
         if not chosen.text:
             why = (
-                "neither memory nor the passages gave an answer"
+                f"neither memory nor {self._rival} gave an answer"
                 if fit.kept
                 else "there are no passages, and memory gave no answer"
             )
         elif not fit.kept:
             why = "there are no passages, so memory answers"
         elif not evidence.text:
-            why = "the passages gave no answer, so memory answers"
+            why = f"{self._rival} gave no answer, so memory answers"
         else:
-            why = "memory gave no answer, so the passages answer"
+            why = f"memory gave no answer, so {self._rival} answer{'s' if self.other else ''}"
         decision = Decision("one-sided", "a source without an answer loses", {}, chosen.origin.value)
         return _verdict(chosen, chosen.origin, why, memory, evidence, fit, decision)
 
