@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 OVERLAP = 0.15  # ROUGE-L F1 of passages that may say the same
 UNKNOWN = 0.88  # the cosine for an encoder that was not measured: the reference's
-CALIBRATED: Mapping[str, float] = {}  # by the encoder's name
+# By the encoder's name; measured on the first five search results of 100 RealTime QA questions.
+CALIBRATED: Mapping[str, float] = {"hash": 0.75}
 _ECHO = 3  # words; a shorter question stands in many an honest text
 
 
