@@ -13,7 +13,7 @@ import pytest
 from report_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, M, by_hand, item, made, rows, system
 
 from arbitrag.evaluate.formats import about, comma_separated, escaped, markdown, plain_table, text
-from arbitrag.evaluate.page import page
+from arbitrag.evaluate.page import _ticks, page
 from arbitrag.evaluate.report import Report, report
 from arbitrag.evaluate.store import Store
 from arbitrag.evaluate.tables import Table, mark, percent, tables
@@ -53,7 +53,7 @@ def test_the_tables_for_a_terminal(hand: Report) -> None:
         "right    62.5      75.0     12.5   0.0    12.5  16.7         50.0",
     ]
     start = lines.index("Attack success")
-    assert lines[start + 2] == "left           2                     100.0                   50.0"
+    assert lines[start + 2] == "left           2           100.0                   50.0"
     rules = lines[lines.index("Every comparison is over the same questions: those for which each system has a row.") :]
     assert rules[1].startswith("A failed row scores 0 and stays in every count of questions")
 
@@ -93,6 +93,45 @@ def test_marks_are_against_the_baseline(tmp_path: Path) -> None:
     shown = text(reported(path, baseline="high"))
     assert "▲ better and ▼ worse than high (p ≤ 0.05); without a mark the difference could be noise" in shown
     assert re.search(r"^low +0\.0 \[0\.0, 0\.0\] ▼", shown, re.MULTILINE)
+
+
+def test_the_source_trusted_by_scenario(hand: Report) -> None:
+    """q1 to q4 have a scenario; left takes what is right for the first and the last of them."""
+    lines = text(hand, 80).split("\n")
+    start = lines.index("Scenario and source trusted")
+    assert lines[start + 1 : start + 7] == [
+        "System  Scenario  Both  Memory  Evidence  Refuse  Right",
+        "left        both     1       0         0       0  100.0",
+        "left      memory     0       0         0       1    0.0",
+        "left    evidence     0       1         0       0    0.0",
+        "left      refuse     0       0         0       1  100.0",
+        "left         all     1       1         0       2   50.0",
+    ]
+
+
+def test_how_the_questions_were_asked_is_said_first(tmp_path: Path) -> None:
+    limits = {"context_tokens": 2048, "answer_tokens": 32}
+    for passages, words in (("given", "the questions' own passages"), ("retrieved", "retrieved passages")):
+        path = made(tmp_path / f"{passages}.db", rows("left", LEFT, LEFT_TAKEN), passages=passages, limits=limits)
+        found = reported(path)
+        asked = f"Every system had {words}, of up to 2,048 tokens, and 32 tokens for an answer; model: made up."
+        assert found.rules[0] == asked
+        assert asked in page(found).replace("&#39;", "'")
+    assert reported(made(tmp_path / "bare.db", rows("left", LEFT, LEFT_TAKEN))).rules[0].startswith("Every comparison")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "ticks"),
+    [
+        (0.0, 0.207, [0, 5, 10, 15, 20]),
+        (0.0, 1.0, [0, 20, 40, 60, 80, 100]),
+        (-0.011, 0.196, [0, 5, 10, 15]),
+        (0.421, 0.441, [42.5, 43, 43.5, 44]),
+        (-0.01, 0.01, [-1, -0.5, 0, 0.5, 1]),
+    ],
+)
+def test_scales_have_round_numbers(first: float, last: float, ticks: list[float]) -> None:
+    assert [100 * tick for tick in _ticks(first, last)] == pytest.approx(ticks)
 
 
 def test_nothing_is_a_dash() -> None:

@@ -7,6 +7,7 @@ visible before. Intervals are drawn, so that they can be seen before they are re
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from arbitrag.evaluate.compare import Interval
 from arbitrag.evaluate.formats import about
 from arbitrag.evaluate.measure import METRICS
 from arbitrag.evaluate.report import Report, SetReport
-from arbitrag.evaluate.tables import Table, heading, mark, name, percent, ranged, tables
+from arbitrag.evaluate.tables import Table, heading, mark, name, ranged, tables
 from arbitrag.text import one_line
 
 if TYPE_CHECKING:
@@ -132,8 +133,18 @@ def _chart(
         Bar(name(each), place(interval.low), place(interval.mean), place(interval.high), ranged(interval), sign)
         for each, interval, sign in zip(names, intervals, marks, strict=True)
     )
-    ticks = tuple((share, percent(first + share / 100 * (last - first))) for share in (0.0, 50.0, 100.0))
-    return Chart(title, bars, ticks, place(0.0) if with_zero else None)
+    ticks = tuple((round(100 * (tick - first) / (last - first), 2), f"{100 * tick:g}") for tick in _ticks(first, last))
+    return Chart(f"{title}, in percent{' points' if with_zero else ''}", bars, ticks, place(0.0) if with_zero else None)
+
+
+def _ticks(first: float, last: float) -> list[float]:
+    """Round numbers of percents from ``first`` to ``last``, at most six, as shares of 1."""
+    rough = 100 * (last - first) / 5
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * unit for size in (1, 2, 5, 10) if size * unit >= rough * (1 - 1e-9))
+    return [
+        number * step / 100 for number in range(math.ceil(100 * first / step), math.floor(100 * last / step + 1e-9) + 1)
+    ]
 
 
 def _settings(settings: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from arbitrag.evaluate.figures import (
     slices,
 )
 from arbitrag.evaluate.measure import Measured, Run, measure
+from arbitrag.text import one_line
 from arbitrag.types import to_plain
 
 SIGNIFICANT = 0.05
@@ -123,7 +124,7 @@ def report(
         name,
         command,
         plain_of(run.meta),
-        RULES,
+        (*_asked(run), *RULES),
         tuple(
             Made(each.name, each.method, plain_of(each.settings), each.model)
             for each in run.systems
@@ -131,6 +132,20 @@ def report(
         ),
         tuple(made),
     )
+
+
+def _asked(run: Run) -> list[str]:
+    """How the questions were asked, as far as the run noted it."""
+    meta = run.meta
+    limits = meta.get("limits", {})
+    if not {"context_tokens", "answer_tokens"} <= limits.keys() or "passages" not in meta:
+        return []
+    models = ", ".join(dict.fromkeys(system.model for system in run.systems))
+    passages = "the questions' own passages" if meta["passages"] == "given" else "retrieved passages"
+    return [
+        f"Every system had {passages}, of up to {limits['context_tokens']:,} tokens, and {limits['answer_tokens']:,} "
+        f"tokens for an answer; model: {one_line(models, 200)}."
+    ]
 
 
 def named(kind: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -6,10 +6,11 @@ they are made printable here, and whoever writes a table escapes them for what i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from arbitrag.evaluate.compare import Interval
-from arbitrag.evaluate.figures import Cost, Figures, Pair
+from arbitrag.evaluate.figures import Cost, Figures, Pair, Sources
 from arbitrag.evaluate.measure import METRICS
 from arbitrag.evaluate.report import SIGNIFICANT, SetReport
 from arbitrag.evaluate.sources import STRATEGIES
@@ -207,30 +208,43 @@ def _attack(found: SetReport) -> Table:
         for each in found.figures
         if each.attack is not None
     )
-    note = "percent of the attacked questions that did not fail, as a failure is no defence"
-    head = ("System", "Attacked", "Shows the planted answer", "And not the right one")
+    note = (
+        "answers that hold what was planted, and those of them that do not hold the right answer too; percent of the "
+        "attacked questions that did not fail, as a failure is no defence"
+    )
+    head = ("System", "Attacked", "Planted answer", "Without the right one")
     return Table("Attack success", head, rows, (note,))
 
 
 def _taken(found: SetReport) -> Table:
     """The strategies taken; by scenario where the set knows them."""
     strategies = tuple(strategy.value for strategy in STRATEGIES)
+    titles = tuple(strategy.capitalize() for strategy in strategies)
     rows: list[tuple[str, ...]] = []
     known = any(each.sources for each in found.figures)
     for each in found.figures:
         if each.sources is None:
             rows.append((name(each.system), *(f"{each.taken[taken]:,}" for taken in strategies)))
-            continue
-        for scenario in strategies:
-            counts = each.sources.counts[scenario]
-            if sum(counts.values()):
-                rows.append((name(each.system), scenario, *(f"{counts[taken]:,}" for taken in strategies)))
-        rows.append((name(each.system), "the right one", percent(each.sources.accuracy), *[""] * (len(strategies) - 1)))
-    taken = tuple(f"Trusted {strategy}" if strategy != "refuse" else "Refused" for strategy in strategies)
+        else:
+            rows += _by_scenario(each.system, each.sources, strategies)
     if known:
-        note = "finished questions by scenario and by the source that was trusted; the right one, in percent"
-        return Table("Scenario and source trusted", ("System", "Scenario", *taken), tuple(rows), (note,))
-    return Table("Source trusted", ("System", *taken), tuple(rows), ("finished questions",))
+        note = (
+            "finished questions by the scenario and by what was trusted; right: percent for which that was the "
+            "scenario's own"
+        )
+        return Table("Scenario and source trusted", ("System", "Scenario", *titles, "Right"), tuple(rows), (note,))
+    return Table("Source trusted", ("System", *titles), tuple(rows), ("finished questions",))
+
+
+def _by_scenario(system: str, sources: Sources, strategies: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A row for each scenario that occurs, and one for all of them."""
+    for scenario in strategies:
+        counts = sources.counts[scenario]
+        if total := sum(counts.values()):
+            cells = (f"{counts[taken]:,}" for taken in strategies)
+            yield name(system), scenario, *cells, percent(counts[scenario] / total)
+    sums = (f"{sum(sources.counts[scenario][taken] for scenario in strategies):,}" for taken in strategies)
+    yield name(system), "all", *sums, percent(sources.accuracy)
 
 
 def _slices(found: SetReport, kind: str) -> Table:
@@ -248,7 +262,7 @@ def _costs(found: SetReport) -> Table:
     rows = [(name(each.system), which, *_each(cost)) for each in found.figures for which, cost in _alone_and_paid(each)]
     note = (
         "means per question; alone is what the system would have cost by itself, paid what was asked of the model "
-        "after sharing and caching"
+        "after sharing and caching; seconds are those of an answer beside others"
     )
     return Table("Cost of a question", ("System", "", *_COSTS.values()), tuple(rows), (note,))
 
@@ -294,8 +308,11 @@ def _oracles(found: SetReport, metric: str) -> Table:
         for pair in found.pairs
         if pair.metric == metric and len(systems) > 2
     )
-    head = ("Systems", "Best of both", "Gap", *(f"Closed by {name(system)}" for system in systems))
-    note = "in percent: always taking the better of two, what that gains over the better one, and the share closed"
+    head = ("Systems", "Best of both", "Gap", *(f"By {name(system)}" for system in systems))
+    note = (
+        "in percent: always taking the better answer of two systems, what that gains over the better system, and the "
+        "share of this gap that others close, negative below the better system"
+    )
     return Table(f"{METRICS[metric].title}: choosing between two", head, rows, (note,))
 
 
