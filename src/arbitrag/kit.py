@@ -166,7 +166,8 @@ def _digest(passages: Sequence[Passage]) -> str:
 class Kit:
     """The parts of a run; make one with ``Kit.of``. ``where`` is what the metadata of every passage must say.
 
-    ``pools`` are the texts that were encoded for ``nearest``, kept for the length of the run.
+    ``pools`` are the texts that were encoded for ``nearest``, kept for the length of the run. ``given`` are passages
+    that stand in place of what the retriever would find.
     """
 
     llm: Model
@@ -177,6 +178,7 @@ class Kit:
     recorder: Recorder = field(default_factory=Recorder)
     encoder: Encoder | None = None
     pools: dict[str, Pool] = field(default_factory=dict, repr=False)
+    given: tuple[Passage, ...] | None = None
 
     @classmethod
     def of(
@@ -221,9 +223,15 @@ class Kit:
             recorder=recorder,
         )
 
+    def with_passages(self, passages: Sequence[Passage]) -> Kit:
+        """The same parts, with these passages to find, whatever is asked."""
+        return replace(self, given=tuple(passages))
+
     async def retrieve(self, question: Question | str, k: int) -> tuple[Passage, ...]:
         """At most ``k`` passages for a question, best first. Raises UsageError for a ``k`` below 1."""
         check_k(k)
+        if self.given is not None:
+            return self.given[:k]
         if self.retriever is None:
             raise CapabilityError("there is nothing to retrieve from; give an index (--index) or passages (--passages)")
         retriever, query = self.retriever, question if isinstance(question, str) else question.text

@@ -12,6 +12,7 @@ METHODS = {
     "bridge": "arbitrag.methods.bridge:Bridge",
     "direct": "arbitrag.methods.direct:Direct",
     "rag": "arbitrag.methods.rag:Rag",
+    "stack": "arbitrag.methods.stack:Stack",
     "trustmargin": "arbitrag.methods.trustmargin:TrustMargin",
     "trustrag": "arbitrag.methods.trustrag:TrustRag",
 }

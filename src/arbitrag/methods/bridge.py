@@ -35,7 +35,7 @@ from arbitrag.stages.decision_tree import REFLECT, Outcome, trust, walk
 from arbitrag.stages.knowledge_scores import MATCHES, Measured, measure, shares
 from arbitrag.stages.lines import parse_answer
 from arbitrag.stages.reading import Reading, read_reply
-from arbitrag.stages.soft_bias import UNBIASED, Bias, nearest_examples, parse_bias
+from arbitrag.stages.soft_bias import UNBIASED, Bias, allocate, nearest_examples
 from arbitrag.stages.sub_queries import Reflection, parse_evidence, parse_queries, parse_reflection
 from arbitrag.types import Need, Question, Strategy, Verdict
 
@@ -116,8 +116,7 @@ class Bridge:
     async def _allocate(self, question: Question, kit: Kit) -> Reading[Bias]:
         if not self.allocator:
             return Reading("bridge/allocate", UNBIASED)
-        shots = await nearest_examples(kit, question.text, self.shots, self.examples)
-        return await read_reply(kit.llm, "bridge/allocate", parse_bias, question, examples=shots)
+        return await allocate(question, kit, shots=self.shots, examples=self.examples)
 
     def _decide(self, measured: Measured, bias: Bias, log: BridgeLog) -> tuple[Outcome, str]:
         """Go through the tree, and say why in words; without a tree everything is trusted."""

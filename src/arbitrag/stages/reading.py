@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from arbitrag.kit import Model
 from arbitrag.prompts import Field
@@ -73,7 +73,7 @@ async def read_reply(
         return Reading(prompt, None, (problem, str(error)))
 
 
-def counts(*readings: Reading[object]) -> dict[str, float]:
+def counts(*readings: Reading[Any]) -> dict[str, float]:
     """For the scores of a verdict: how many replies were put into form by a second try, and how many were not."""
     return {
         "repaired": float(sum(len(reading.problems) == 1 for reading in readings)),
@@ -81,7 +81,7 @@ def counts(*readings: Reading[object]) -> dict[str, float]:
     }
 
 
-def notes(*readings: Reading[object]) -> tuple[str, ...]:
+def notes(*readings: Reading[Any]) -> tuple[str, ...]:
     """For the notes of a verdict: every reply that could not be read, with the prompt's name and the reasons."""
     return tuple(
         f"the reply to {reading.prompt} could not be read ({one_line(reading.problems[0])}); "

@@ -13,9 +13,9 @@ from arbitrag.kit import Kit
 from arbitrag.plain import from_plain, parse_json
 from arbitrag.prompts import Block
 from arbitrag.stages.lines import labelled, lines_of
-from arbitrag.stages.reading import Unreadable
+from arbitrag.stages.reading import Reading, Unreadable, read_reply
 from arbitrag.text import one_line
-from arbitrag.types import Passage, Strategy
+from arbitrag.types import Passage, Question, Strategy
 
 LEAST, MOST = 10, 90
 EXAMPLES = "bridge/examples"  # the pool that comes with the prompts, examples.jsonl beside them
@@ -72,6 +72,12 @@ def bias_of(strategy: Strategy) -> Bias:
     """The hard label of a question, made soft: memory serves both and memory, retrieval serves evidence and refuse."""
     memory = strategy in (Strategy.BOTH, Strategy.MEMORY)
     return Bias(LEAST, MOST) if memory else Bias(MOST, LEAST)
+
+
+async def allocate(question: Question, kit: Kit, *, shots: int, examples: str) -> Reading[Bias]:
+    """Ask the model what a question rests on, with the labelled questions nearest to it in view: 1 call."""
+    blocks = await nearest_examples(kit, question.text, shots, examples)
+    return await read_reply(kit.llm, "bridge/allocate", parse_bias, question, examples=blocks)
 
 
 async def nearest_examples(kit: Kit, question: str, k: int, path: str) -> tuple[Block, ...]:

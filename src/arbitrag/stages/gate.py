@@ -1,0 +1,129 @@
+"""Decide, before anything is looked up, whether memory alone will do.
+
+none          it never does                                                                          no call
+likelihood    exp(mean log-probability of the tokens with which memory answers) >= least             1 call
+allocator     BRIDGE's soft bias: the question rests on memory to ``least`` percent or more          2 calls at once
+
+``likelihood`` stands in, under its own name, for the probe of hidden states with which CBDR asks the same: it needs
+log-probabilities of what is written, which many an endpoint offers, and nothing trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
+
+from arbitrag.errors import BackendError, CapabilityError, UsageError
+from arbitrag.kit import Kit, gather
+from arbitrag.llm.base import Prompt
+from arbitrag.stages.reading import counts, notes
+from arbitrag.stages.soft_bias import LEAST, MOST, allocate, nearest_examples
+from arbitrag.text import clean_answer, settle
+from arbitrag.types import Candidate, Decision, Need, Question, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """``memory`` is its answer where that is trusted, and nothing is looked up then."""
+
+    memory: Candidate | None = None
+    decisions: tuple[Decision, ...] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Gate(Protocol):
+    name: ClassVar[str]
+    needs: ClassVar[Need]
+
+    async def prepare(self, kit: Kit) -> None:
+        """Raises CapabilityError or DataError when the gate cannot work with this kit."""
+        ...
+
+    async def ask(self, question: Question, kit: Kit) -> Gated: ...
+
+
+@dataclass(frozen=True)
+class NoGate:
+    """Look something up for every question."""
+
+    name: ClassVar[str] = "none"
+    needs: ClassVar[Need] = Need(0)
+
+    async def prepare(self, kit: Kit) -> None:
+        pass
+
+    async def ask(self, question: Question, kit: Kit) -> Gated:
+        return Gated()
+
+
+@dataclass(frozen=True)
+class LikelihoodGate:
+    """Trust memory where it answers with tokens that are likely: their probabilities' geometric mean."""
+
+    name: ClassVar[str] = "likelihood"
+    needs: ClassVar[Need] = Need.GENERATE
+
+    least: float = 0.95
+
+    async def prepare(self, kit: Kit) -> None:
+        try:
+            await kit.llm.generate(Prompt.user("Hello"), max_tokens=1, logprobs=True)
+        except BackendError as error:
+            raise CapabilityError(
+                f"the gate likelihood needs log-probabilities of what {kit.llm.backend.name} writes: {error}\n"
+                "Take a gate that needs none (--set gate=allocator, or gate=none), or another model."
+            ) from error
+
+    async def ask(self, question: Question, kit: Kit) -> Gated:
+        reply = await kit.llm.generate(kit.llm.prompt("direct/answer", question=question), logprobs=True)
+        likely = math.exp(sum(reply.logprobs) / len(reply.logprobs)) if reply.logprobs else 0.0
+        text = settle(clean_answer(reply.text), question.options)
+        trusts = text is not None and likely >= self.least
+        rule = "memory answers, and exp(mean log-probability per token) >= least"
+        decision = Decision("gate", rule, {"likelihood": likely, "least": self.least}, _outcome(trusts))
+        memory = Candidate(text, Strategy.MEMORY) if trusts and text is not None else None
+        return Gated(memory, (decision,), {"gate": likely})
+
+
+@dataclass(frozen=True)
+class AllocatorGate:
+    """Trust memory where a question like those that memory answered is asked."""
+
+    name: ClassVar[str] = "allocator"
+    needs: ClassVar[Need] = Need.GENERATE | Need.ENCODE
+
+    least: int = MOST  # percent
+    shots: int = 5
+    examples: str = ""  # a file of labelled questions; without one those beside the prompts
+
+    def __post_init__(self) -> None:
+        if self.shots < 1 or not LEAST <= self.least <= MOST:
+            raise UsageError(f"the gate allocator: shots is 1 or more, and least from {LEAST} to {MOST}")
+
+    async def prepare(self, kit: Kit) -> None:
+        await nearest_examples(kit, "any", 1, self.examples)
+
+    async def ask(self, question: Question, kit: Kit) -> Gated:
+        allocated, reply = await gather(
+            allocate(replace(question, options=()), kit, shots=self.shots, examples=self.examples),
+            kit.llm.generate(kit.llm.prompt("direct/answer", question=question)),
+        )
+        share = 0 if allocated.value is None else allocated.value.generation
+        text = settle(clean_answer(reply.text), question.options)
+        trusts = text is not None and share >= self.least
+        rule = "memory answers, and the question rests on it to least percent or more"
+        decision = Decision("gate", rule, {"generation": share, "least": self.least}, _outcome(trusts))
+        memory = Candidate(text, Strategy.MEMORY) if trusts and text is not None else None
+        return Gated(memory, (decision,), {"gate": share / 100, **counts(allocated)}, notes(allocated))
+
+
+def _outcome(trusts: bool) -> str:
+    return Strategy.MEMORY.value if trusts else "look up"
+
+
+GATES: Mapping[str, type[NoGate] | type[LikelihoodGate] | type[AllocatorGate]] = {
+    gate.name: gate for gate in (NoGate, LikelihoodGate, AllocatorGate)
+}
