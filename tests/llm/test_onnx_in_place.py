@@ -18,7 +18,7 @@ from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 from arbitrag.errors import BackendError  # noqa: E402
 from arbitrag.llm import onnx_in_place  # noqa: E402
 from arbitrag.llm.onnx import OnnxRuntime, open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Memory, Rows, packed  # noqa: E402
+from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Memory, Rows, _passes, packed  # noqa: E402
 from arbitrag.llm.runtime import OutOfMemory, Step  # noqa: E402
 from arbitrag.train.llama_graph import build  # noqa: E402
 
@@ -83,6 +83,24 @@ def test_ragged_rows_equal_the_plain_graph(
             assert np.allclose(found, expected.logits[0], atol=1e-4)
             for layer, state in expected.states.items():
                 assert np.allclose(step.states[layer][row], state[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "shares", "passes"),
+    [
+        ([30, 1, 12], 1, [[(0, 1, 30, 0), (2, 3, 12, 0), (1, 2, 1, 0)]]),  # one short row gains nothing by columns
+        ([1, 1, 1, 1], 1, [[(0, 4, 1, 0)]]),
+        ([1, 1, 1, 1, 1], 2, [[(0, 2, 1, 0), (2, 5, 1, 0)]]),
+        ([1, 2, 2, 1, 9], 1, [[(4, 5, 9, 0)], [(1, 3, 2, 1)], [(0, 4, 1, 0)]]),
+        ([2, 9, 2, 2], 1, [[(1, 2, 9, 0)], [(0, 1, 2, 1), (2, 4, 2, 1)], [(0, 1, 1, 0), (2, 4, 1, 0)]]),
+        ([2, 2], 1, [[(0, 1, 2, 0), (1, 2, 2, 0)]]),  # 2 passes of 2 rows cost more than 2 rows of 2 tokens
+        ([5] * 20, 1, [[(row, row + 1, 5, 0) for row in range(20)]]),  # too many tokens
+    ],
+)
+def test_rows_with_few_new_tokens_are_read_together(
+    counts: list[int], shares: int, passes: list[list[tuple[int, int, int, int]]]
+) -> None:
+    assert [list(map(tuple, parts)) for parts in _passes(np.array(counts), shares)] == passes
 
 
 def test_a_long_row_alone_is_read_by_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ all of its weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,17 @@ SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th s
 KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for the next one
 _SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
+_FEW = 4  # new tokens of a row up to which it may be read with others, a token at a time
+_PASS = 8  # a pass over a small model takes about as long as this many rows of one more token in it
 
-Part = tuple[int, int]  # rows from the first up to the second
+
+class Part(NamedTuple):
+    """Of the rows from ``first`` up to ``stop`` the new tokens from ``begin`` up to ``end``, counted from the last."""
+
+    first: int
+    stop: int
+    begin: int
+    end: int
 
 
 def in_place(session: Any) -> bool:
@@ -160,19 +169,25 @@ class InPlaceRuntime(HostLogits):
             if (positions[:, -1] + 1 != rows.lengths + counts).any():
                 raise BackendError("a row of this cache can only be read on from where it ends")
             rows.make_room(fresh)
-            logits = np.zeros((batch, keep, self.facts.vocabulary), np.float32)
+            width = self.facts.vocabulary
+            logits = np.zeros((batch, keep, width), np.float32)
             states = {layer: np.empty((batch, self._widths[layer]), np.float32) for layer in layers}
 
             def read(session: Any, part: Part) -> None:
-                first, stop = part
-                count = int(counts[first])
-                kept = logits[first:stop, -min(keep, count) :]
-                found = self._read(session, ids[first:stop, -count:], rows, part, kept, layers)
+                first, stop, begin, end = part
+                before = rows.lengths[first:stop] + counts[first:stop] - begin
+                kept = logits[first:stop, max(keep - begin, 0) : max(keep - end, 0)]
+                direct = kept.size and kept.flags.c_contiguous
+                into = kept if direct else np.empty((stop - first, 1, width), np.float32)
+                fed = ids[first:stop, fresh - begin : fresh - end]
+                found = self._read(session, fed, rows, part, before, into, layers)
+                if kept.size and not direct:
+                    kept[:] = into
                 for layer, state in found.items():
                     states[layer][first:stop] = state
 
-            shares = self._threads if self._small else 1
-            self._each(read, _shares(batch, shares) if fresh == 1 else _one_by_one(counts), fresh)
+            for parts in _passes(counts, self._threads if self._small else 1):
+                self._each(read, parts)
         rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
         return Step(rows, logits, states)
 
@@ -204,12 +219,18 @@ class InPlaceRuntime(HostLogits):
         return block[:, :, start:stop].copy()
 
     def _read(
-        self, session: Any, ids: np.ndarray, rows: Rows, part: Part, logits: np.ndarray, layers: Sequence[int]
+        self,
+        session: Any,
+        ids: np.ndarray,
+        rows: Rows,
+        part: Part,
+        before: np.ndarray,
+        logits: np.ndarray,
+        layers: Sequence[int],
     ) -> dict[int, np.ndarray]:
-        """One pass over neighbouring rows, into ``logits`` and the cache; gives the states of the last position."""
-        first, stop = part
-        fresh = ids.shape[1]
-        last = (rows.lengths[first:stop] + (fresh - 1)).astype(np.int32)
+        """One pass after ``before`` tokens, into ``logits`` and the cache; gives the states of the last position."""
+        first, stop, fresh = part.first, part.stop, ids.shape[1]
+        last = (before + (fresh - 1)).astype(np.int32)
         given = {
             "input_ids": np.ascontiguousarray(ids),
             "last_slots": last,
@@ -231,13 +252,13 @@ class InPlaceRuntime(HostLogits):
         session.run_with_iobinding(binding)
         return {layer: state[:, -1] for layer, state in found.items()}
 
-    def _each(self, read: Callable[[Any, Part], None], parts: Sequence[Part], longest: int) -> None:
-        """Read all parts: of a small model several at a time, each on one core; ``longest`` is a row's new tokens."""
+    def _each(self, read: Callable[[Any, Part], None], parts: Sequence[Part]) -> None:
+        """Read all parts: of a small model several at a time, each on one core."""
         if self._threads == 1 or not self._small:
             for part in parts:
                 read(self._session, part)
         elif len(parts) == 1:
-            read(self._wide if longest >= _LONG else self._session, parts[0])
+            read(self._wide if parts[0].begin - parts[0].end >= _LONG else self._session, parts[0])
         else:
             self._side_by_side(read, parts)
 
@@ -277,12 +298,26 @@ def _bind(bind: Callable[..., None], name: str, value: np.ndarray) -> None:
     bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
 
 
-def _shares(batch: int, count: int) -> list[Part]:
-    """Neighbouring rows of a batch in about equal shares, at most ``count``."""
-    cuts = [batch * share // count for share in range(count + 1)]
-    return [(first, stop) for first, stop in pairwise(cuts) if first < stop]
+def _passes(counts: np.ndarray, shares: int) -> Iterator[list[Part]]:
+    """What to read at the same time, pass after pass, given each row's new tokens.
+
+    A row is read alone, those with most to read first, so that the cores end together. But where many have few tokens,
+    these are read a token at a time, of all rows in about equal shares: that takes fewer passes.
+    """
+    few = counts <= _FEW
+    most, rows = int(counts[few].max(initial=0)), int(few.sum())
+    if _PASS * most + int(counts[few].sum()) >= (_PASS + 1) * rows:
+        few[:] = False
+    alone = [(row, row + 1, int(counts[row]), 0) for row in np.argsort(-counts, kind="stable") if not few[row]]
+    if alone:
+        yield [Part(int(first), int(stop), begin, end) for first, stop, begin, end in alone]
+    for left in range(most if few.any() else 0, 0, -1):
+        yield [Part(first, stop, left, left - 1) for first, stop in _neighbours(few & (counts >= left), shares)]
 
 
-def _one_by_one(counts: np.ndarray) -> list[Part]:
-    """Each row alone, those with most to read first, so that the cores end together."""
-    return [(row, row + 1) for row in np.argsort(-counts, kind="stable").tolist()]
+def _neighbours(rows: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
+    """Where the rows that are asked for begin and end, neighbours together, in at most ``shares`` pieces a run."""
+    edges = np.flatnonzero(np.diff(rows.astype(np.int8), prepend=0, append=0)).tolist()
+    for first, stop in zip(edges[::2], edges[1::2], strict=True):
+        cuts = [first + (stop - first) * share // shares for share in range(shares + 1)]
+        yield from ((begin, end) for begin, end in pairwise(cuts) if begin < end)
