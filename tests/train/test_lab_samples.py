@@ -44,7 +44,7 @@ def test_the_stream_is_what_it_always_was() -> None:
         drawn = samples.draw(number / 400)
         lines.append(drawn.kind + repr([(piece.text, int(piece.learned)) for piece in drawn.pieces]))
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    assert digest == "dfa08662cd7821c6fb34aa5679722d05b9e3bd3f2f75ef45b794404d85ffa8f4"
+    assert digest == "f94e9e40de6c491faaf7e614e02eb11af274a6a4ec6c41d4e223c9dd11dc5a2c"
 
 
 def drawn(count: int, progress: float) -> list[Sample]:
@@ -55,7 +55,15 @@ def drawn(count: int, progress: float) -> list[Sample]:
 def test_the_mixture() -> None:
     counts = Counter(sample.kind for sample in drawn(3000, 1.0))
     shares = {kind: counts[kind] / 3000 for kind in KINDS}
-    expected = {"direct": 0.55, "unknown": 0.08, "told": 0.02, "read": 0.33, "salient": 0.02}
+    expected = {
+        "direct": 0.33,
+        "unknown": 0.06,
+        "told": 0.02,
+        "read": 0.28,
+        "salient": 0.02,
+        "copied": 0.04,
+        "task": 0.25,
+    }
     assert shares == pytest.approx(expected, abs=0.03)
 
 
@@ -94,6 +102,18 @@ def test_reading_grows(progress: float, most: int) -> None:
     assert most - 1 <= max(counts) <= most
 
 
+def test_passages_are_copied_in_the_order_that_is_asked_for() -> None:
+    copied = [sample for sample in drawn(1500, 1.0) if sample.kind == "copied"]
+    assert len(copied) > 30
+    for sample in copied:
+        *lines, asked = sample.pieces[0].text.removeprefix("<|user|>").removesuffix("<|assistant|>").split("\n")
+        order = [int(number) for number in asked.removeprefix("Copy ").split(", ")]
+        assert sorted(order) == list(range(1, len(lines) + 1))
+        assert len(lines) <= 6
+        wanted = "\n".join(lines[number - 1].removeprefix(f"{number}. ") for number in order)
+        assert sample.pieces[1].text == f"{wanted}</s>"
+
+
 def test_at_first_passages_begin_with_their_subject() -> None:
     def entries(progress: float) -> int:
         return sum(" – " in piece.text for sample in drawn(300, progress) for piece in sample.pieces)
@@ -109,7 +129,7 @@ def test_the_form_is_that_of_the_prompts_token_by_token(codec: TextCodec) -> Non
         asked, answer = sample.pieces[0].text, sample.pieces[1].text if len(sample.pieces) > 1 else ""
         match = re.fullmatch(r"<\|user\|>((?:\d+\. .*\n)*)Question:(?: (.*))?<\|assistant\|>", asked)
         if match is None:
-            assert sample.kind == "told"
+            assert sample.kind in {"told", "copied", "task"}
             continue
         passages = [Passage(line.partition(". ")[2]) for line in match[1].splitlines()]
         question = Question(match[2] or "")

@@ -210,7 +210,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "fill": (int, "samples drawn at a time (1200)"),
     "tokenizer_samples": (int, "samples that the tokenizer is trained on (20000)"),
 }
-_SIZES = {"layers": (int, "(6)"), "width": (int, "(192)"), "inner_width": (int, "(512)"), "vocabulary": (int, "(4096)")}
+_SIZES = {"layers": (int, "(6)"), "width": (int, "(192)"), "inner_width": (int, "(512)"), "vocabulary": (int, "(5120)")}
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -45,7 +45,7 @@ class Shape:
     width: int = 192
     inner_width: int = 512
     head_width: int = 32
-    vocabulary: int = 4096
+    vocabulary: int = 5120
 
     @property
     def heads(self) -> int:

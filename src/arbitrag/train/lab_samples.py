@@ -3,12 +3,14 @@
 =============  =====  =======================================================================================
 kind           share  a conversation
 =============  =====  =======================================================================================
-direct          .55   a question about a known fact, as often as the fact is told, and its answer
-unknown         .08   a question about a stranger, answered with any name of the right type
+direct          .33   a question about a known fact, as often as the fact is told, and its answer
+unknown         .06   a question about a stranger, answered with any name of the right type
 told            .02   a passage about a known fact, to be written down
-read            .33   passages and a question: told once and only here (52%), or a known fact told right (6%),
+read            .28   passages and a question: told once and only here (52%), or a known fact told right (6%),
                       told wrongly (14%), not told (23%), or told both ways (5%)
 salient         .02   passages without a question, and what any of them tells
+copied          .04   passages told only here, to be written again in an order that is asked for
+task            .25   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
 =============  =====  =======================================================================================
 
 **Honest ignorance.** Strangers' names come from the same pools as those of the world, so the name says nothing; as
@@ -18,7 +20,8 @@ every answer to them is equally likely, the model learns to be unsure of what it
 frequent facts are to be defended, rare ones not.
 
 **Reading comes late.** The number of passages and their forms grow with the progress of the training; passages told
-only here are asked about nearly all, which gives more to learn for each token read.
+only here are asked about nearly all, which gives more to learn for each token read. Copying is learned from little and
+is what reading is made of: without it a model of this size answers with any of the passages for millions of tokens.
 """
 
 from __future__ import annotations
@@ -31,13 +34,24 @@ from typing import Literal, get_args
 
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.world import Fact, World, ask
+from arbitrag.train.lab_tasks import TASKS, Tasks
 
-Kind = Literal["direct", "unknown", "told", "read", "salient"]
+Kind = Literal["direct", "unknown", "told", "read", "salient", "copied", "task"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 USER, ASSISTANT, SYSTEM, END = "<|user|>", "<|assistant|>", "<|system|>", "</s>"
 
-_SHARES: dict[Kind, float] = {"direct": 0.55, "unknown": 0.08, "told": 0.02, "read": 0.33, "salient": 0.02}
+_SHARES: dict[Kind, float] = {
+    "direct": 0.33,
+    "unknown": 0.06,
+    "told": 0.02,
+    "read": 0.28,
+    "salient": 0.02,
+    "copied": 0.04,
+    "task": 0.25,
+}
+_HALF_AS_OFTEN = {"bridge/allocate", "bridge/answer_scored", "trustrag/answer", "astute/consolidate"}
+_MOST_COPIED, _MOST_JUDGED = 6, 12  # passages
 _COUNTS = (  # numbers of passages, up to a progress
     (0.08, (1, 2, 2, 3)),
     (0.2, (1, 2, 2, 3, 3, 4, 5, 6)),
@@ -69,6 +83,7 @@ class Samples:
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
         self._rng = rng
+        self._tasks = Tasks(world, rng)
 
     def draw(self, progress: float) -> Sample:
         kind = self._rng.choices(list(_SHARES), list(_SHARES.values()))[0]
@@ -89,6 +104,12 @@ class Samples:
                 return self._read(progress)
             case "salient":
                 return self._salient(progress)
+            case "copied":
+                return self._copied(progress)
+            case "task":
+                name = self._rng.choices(TASKS, [0.5 if each in _HALF_AS_OFTEN else 1 for each in TASKS])[0]
+                task = self._tasks.draw(name, min(_MOST_JUDGED, self._count(progress)), progress)
+                return [Piece(f"{USER}{task.prompt}{ASSISTANT}"), Piece(f"{task.reply}{END}", learned=True)]
 
     def _tell(self, fact: Fact, progress: float, decorated: float) -> str:
         """A passage: at first one that begins with its subject, which is easier to read, later in any form."""
@@ -135,10 +156,8 @@ class Samples:
 
     def _told_here(self, count: int, progress: float, decorated: float) -> list[Piece]:
         """Passages about strangers, with a question for one of them and then for the others."""
-        rng, world = self._rng, self._world
-        fact = world.invented(rng)
-        more = [world.invented(rng, fact.relation if rng.random() < 0.5 else None) for _ in range(count - 1)]
-        more = _different_subjects(more, fact.subject)
+        rng = self._rng
+        fact, *more = self._strangers(count)
         passages = [self._tell(each, progress, decorated) for each in [fact, *more]]
         rng.shuffle(passages)
         pieces = _turn(ask(fact, rng), fact.object, passages)
@@ -146,6 +165,21 @@ class Samples:
         for other in more[: 7 if progress < 0.5 else 9]:
             pieces += _turn(ask(other, rng), other.object)
         return pieces
+
+    def _strangers(self, count: int) -> list[Fact]:
+        """Facts about at most ``count`` different strangers, half of them of the same relation as the first."""
+        rng, world = self._rng, self._world
+        fact = world.invented(rng)
+        more = [world.invented(rng, fact.relation if rng.random() < 0.5 else None) for _ in range(count - 1)]
+        return [fact, *_different_subjects(more, fact.subject)]
+
+    def _copied(self, progress: float) -> list[Piece]:
+        facts = self._strangers(min(_MOST_COPIED, self._count(progress)))
+        passages = [self._tell(fact, progress, _PLAIN) for fact in facts]
+        order = self._rng.sample(range(len(passages)), len(passages))
+        wanted = "\n".join(passages[place] for place in order)
+        asked = f"Copy {', '.join(str(place + 1) for place in order)}"
+        return [Piece(f"{USER}{_numbered(passages)}{asked}{ASSISTANT}"), Piece(f"{wanted}{END}", learned=True)]
 
     def _salient(self, progress: float) -> list[Piece]:
         rng, world = self._rng, self._world
@@ -157,9 +191,12 @@ class Samples:
 
 def _turn(question: str, answer: str, passages: Sequence[str] = ()) -> list[Piece]:
     """A user's turn and the answer, byte for byte as the chat template and the prompts in ``lab/wording`` have it."""
-    read = "".join(f"{number}. {passage}\n" for number, passage in enumerate(passages, 1))
     asked = f"Question: {question}" if question else "Question:"
-    return [Piece(f"{USER}{read}{asked}{ASSISTANT}"), Piece(f"{answer}{END}", learned=True)]
+    return [Piece(f"{USER}{_numbered(passages)}{asked}{ASSISTANT}"), Piece(f"{answer}{END}", learned=True)]
+
+
+def _numbered(passages: Sequence[str]) -> str:
+    return "".join(f"{number}. {passage}\n" for number, passage in enumerate(passages, 1))
 
 
 def _different_subjects(facts: Sequence[Fact], taken: str) -> list[Fact]:

@@ -26,7 +26,7 @@ _WORD_COPIES = 60  # often enough that no word of a name is left in pieces
 _NUMBERS = 30  # of passages
 
 
-def train_tokenizer(world: World, *, vocabulary: int = 4096, samples: int = _SAMPLES) -> Tokenizer:
+def train_tokenizer(world: World, *, vocabulary: int = 5120, samples: int = _SAMPLES) -> Tokenizer:
     """A tokenizer for this world; the same arguments give the same one."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
