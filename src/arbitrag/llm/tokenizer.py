@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _TAG = re.compile(r"<.+>|\[.+\]", re.DOTALL)
+_REMEMBERED = 1024  # texts whose ids are kept: those that 64 questions under way come back to
 _LABEL = re.compile(r"^(?=(?:System|User|Assistant):)", re.MULTILINE)
 
 
@@ -41,6 +44,12 @@ class TextCodec:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
+
+        @lru_cache(maxsize=_REMEMBERED)  # a prompt is counted, then written after, then scored after
+        def read(text: str, complete: bool) -> array[int]:
+            return array("i", tokenizer.encode(text, add_special_tokens=complete).ids)
+
+        self._read = read
         self._names = dict(names or {})
         named = tokenizer.token_to_id(self._names.get("eos_token", ""))
         self.eos_ids = frozenset([*eos_ids, *([] if named is None else [named])])
@@ -137,7 +146,7 @@ class TextCodec:
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
     def _ids_of(self, text: str, *, complete: bool) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=complete).ids
+        return list(self._read(text, complete))
 
     def _harmless(self, text: str) -> str:
         """``text`` with every control token in it broken; see the module's rule."""
