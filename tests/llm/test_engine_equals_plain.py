@@ -26,7 +26,7 @@ from engine_parts import (
     words,
 )
 
-from arbitrag.llm import torch_runtime
+from arbitrag.llm import torch_few, torch_runtime
 from arbitrag.llm.base import Sampling
 from arbitrag.llm.batching import Limits
 from arbitrag.llm.engine import Engine
@@ -144,8 +144,11 @@ async def mixtures(make: Callable[[], Engine], seed: int, *, engines: int = 1) -
 
 @pytest.mark.parametrize("alike", [0, 64])
 async def test_with_everything_kept(alike: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rows of about equal length in bands of their own, and with all in one."""
+    """With rows of about equal length in bands of their own and matrices in pieces, and with all in one."""
     monkeypatch.setattr(torch_runtime, "ALIKE", alike)
+    if not alike:
+        monkeypatch.setattr(torch_few, "_PIECE", 1024)
+        assert len(tiny_runtime()._few) == 13, "all but the last of either layer's feed-forward"
     await mixtures(tiny_engine, seed=1)
 
 

@@ -22,6 +22,7 @@ from arbitrag.errors import BackendError
 from arbitrag.llm.runtime import Choice, Facts, OutOfMemory, Step
 from arbitrag.llm.torch_bands import ALIKE, IMPLEMENTATION, grouped
 from arbitrag.llm.torch_cache import Block, Cache, growing, joined, passing, selected
+from arbitrag.llm.torch_few import FewTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,6 +58,7 @@ class TorchRuntime:
     def __init__(self, model: PreTrainedModel, *, identity: str, evidence: Sequence[str] = ()) -> None:
         self._model = model.eval()  # type: ignore[no-untyped-call]
         self._device = model.device
+        self._few = FewTokens(model)
         takes = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in takes
         self._takes_keep = "logits_to_keep" in takes
@@ -162,7 +164,7 @@ class TorchRuntime:
     ) -> Step:
         cache = Cache() if cache is None else cache
         extra: dict[str, Any] = {}
-        with _memory():
+        with _memory(), self._few.at_once(ids.size):
             if self._takes_positions:
                 extra["position_ids"] = torch.from_numpy(positions).to(self._device)
             if self._takes_keep:
