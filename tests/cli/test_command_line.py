@@ -19,6 +19,7 @@ import pytest
 from arbitrag import __version__
 from arbitrag.errors import BackendError
 from arbitrag.lab.model import demo_cases
+from arbitrag.methods import METHODS
 from arbitrag.replay import load_trace
 from arbitrag.testing import ScriptedLLM, ScriptedServer
 
@@ -193,8 +194,8 @@ def test_a_cache_answers_the_second_time(rows: Path, tmp_path: Path, command: Co
 def test_methods(command: Command) -> None:
     lines = command("methods").out.splitlines()
     assert lines[0].split("  ")[0] == "METHOD"
-    assert re.fullmatch(r"direct +generate +1 answer +baseline", lines[1])
-    assert [row["name"] for row in json.loads(command("methods", "--json").out)] == ["direct", "rag", "trustmargin"]
+    assert any(re.fullmatch(r"direct +generate +1 answer +baseline", line) for line in lines)
+    assert [row["name"] for row in json.loads(command("methods", "--json").out)] == list(METHODS)
 
 
 def test_methods_say_what_runs_with_a_model(command: Command) -> None:
