@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 import urllib.error
 import urllib.request
 from http.client import HTTPConnection, IncompleteRead
@@ -160,3 +161,19 @@ def test_the_door_is_lazy_and_strict() -> None:
     assert arbitrag.testing.ScriptedServer is sys.modules["arbitrag.testing.server"].ScriptedServer
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         arbitrag.testing.Nothing  # noqa: B018
+
+
+def test_a_model_that_takes_its_time_answers_calls_side_by_side_and_looks_tokens_up_at_once() -> None:
+    with ScriptedServer(["one"], style="ids", delay_s=0.3) as server:
+        clock = time.perf_counter()
+        assert say(server, "x") == "one"
+        assert time.perf_counter() - clock >= 0.3
+        clock = time.perf_counter()
+        request = urllib.request.Request(
+            f"{server.base_url.removesuffix('/v1')}/tokenize",
+            b'{"prompt": "a word"}',
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            assert len(json.loads(response.read())["tokens"]) == 3
+        assert time.perf_counter() - clock < 0.3

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from arbitrag.encode.base import Encoder, Kind
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Head = Literal["dense", "sparse", "multi"]
+_PRODUCTS = 1 << 24  # of rows at a time: 64 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,30 +60,22 @@ async def compare(
     """
     if isinstance(encoder, LaterEncoder):
         encoder = await encoder.opened()
-    full = [pair for pair in pairs if all(text.strip() for text in pair)]
+    full = list(dict.fromkeys(pair for pair in pairs if all(text.strip() for text in pair)))
     texts = list(dict.fromkeys(text for pair in full for text in pair))
-    found: dict[tuple[str, str], Mapping[Head, float]]
-    heads: tuple[Head, ...]
+    found: dict[Head, dict[tuple[str, str], float]]
     if isinstance(encoder, MultiHead):
-        heads = ("dense", "sparse", "multi")
         known = dict(zip(texts, await encoder.encode_heads(texts, kind="passage"), strict=True)) if texts else {}
-        found = {(left, right): similarities(known[left], known[right]) for left, right in full}
+        found = {
+            "dense": {(left, right): float(known[left].dense @ known[right].dense) for left, right in full},
+            "sparse": {(left, right): shared_weight(known[left].sparse, known[right].sparse) for left, right in full},
+            "multi": _late_interactions(full, {text: heads.multi for text, heads in known.items()}),
+        }
     else:
-        heads = ("dense",)
         fresh = [text for text in texts if text not in (stored or {})]
         made = await encoder.encode(fresh, kind="passage") if fresh else ()
         rows = {**(stored or {}), **dict(zip(fresh, made, strict=True))}
-        found = {(left, right): {"dense": float(rows[left] @ rows[right])} for left, right in full}
-    return Similarities({head: tuple(found[pair][head] if pair in found else 0.0 for pair in pairs) for head in heads})
-
-
-def similarities(left: Heads, right: Heads) -> Mapping[Head, float]:
-    """The three similarities of two texts."""
-    return {
-        "dense": float(left.dense @ right.dense),
-        "sparse": shared_weight(left.sparse, right.sparse),
-        "multi": late_interaction(left.multi, right.multi),
-    }
+        found = {"dense": {(left, right): float(rows[left] @ rows[right]) for left, right in full}}
+    return Similarities({head: tuple(each.get(pair, 0.0) for pair in pairs) for head, each in found.items()})
 
 
 def shared_weight(left: Mapping[str, float], right: Mapping[str, float]) -> float:
@@ -89,8 +83,48 @@ def shared_weight(left: Mapping[str, float], right: Mapping[str, float]) -> floa
     return float(sum(weight * right[token] for token, weight in left.items() if token in right))
 
 
-def late_interaction(left: np.ndarray, right: np.ndarray) -> float:
-    """The mean over the rows of ``left`` of their largest product with a row of ``right``; 0 when either has none."""
-    if not len(left) or not len(right):
-        return 0.0
-    return float((left @ right.T).max(axis=1).mean())
+def late_interaction(lefts: Sequence[np.ndarray], rights: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean over the rows of each left of their largest product with a row of each right, (lefts, rights).
+
+    0 where either has no rows. One product for all: many small ones would mostly wait for the threads of BLAS.
+    """
+    import numpy as np
+
+    found = np.zeros((len(lefts), len(rights)))
+    some_left, some_right = ([at for at, rows in enumerate(each) if len(rows)] for each in (lefts, rights))
+    if not some_left or not some_right:
+        return found
+    products = np.concatenate([lefts[at] for at in some_left]) @ np.concatenate([rights[at] for at in some_right]).T
+    lengths = [len(lefts[at]) for at in some_left]
+    best = np.maximum.reduceat(products, _starts([len(rights[at]) for at in some_right]), axis=1)
+    means = np.add.reduceat(best, _starts(lengths), axis=0) / np.array(lengths)[:, None]
+    found[np.ix_(some_left, some_right)] = means
+    return found
+
+
+def _starts(lengths: Sequence[int]) -> list[int]:
+    return [0, *accumulate(lengths[:-1])]
+
+
+def _late_interactions(
+    pairs: Sequence[tuple[str, str]], known: Mapping[str, np.ndarray]
+) -> dict[tuple[str, str], float]:
+    """By pair; left texts that are compared with the same right ones are compared together, up to a bound."""
+    asked: dict[str, list[str]] = {}
+    for left, right in pairs:
+        asked.setdefault(left, []).append(right)
+    groups: dict[tuple[str, ...], list[list[str]]] = {}
+    for left, rights in asked.items():
+        blocks = groups.setdefault(tuple(rights), [[]])
+        rows = sum(len(known[text]) for text in (*blocks[-1], left))
+        if rows * sum(len(known[text]) for text in rights) > _PRODUCTS and blocks[-1]:
+            blocks.append([])
+        blocks[-1].append(left)
+    found: dict[tuple[str, str], float] = {}
+    for rights_of, blocks in groups.items():
+        for lefts in blocks:
+            table = late_interaction([known[text] for text in lefts], [known[text] for text in rights_of]).tolist()
+            found |= {
+                (left, right): table[row][at] for row, left in enumerate(lefts) for at, right in enumerate(rights_of)
+            }
+    return found

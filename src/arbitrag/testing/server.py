@@ -88,8 +88,9 @@ class ScriptedServer:
     the prompt; without any, a reply is the word "yes". ``style`` says how the server gives likelihoods of a given text:
     "ids" as vLLM does, "echo" as OpenAI's completions did, "none" as most do, which is to answer 200 and ignore that
     they were asked. ``logprobs`` says whether it reports those of written tokens. ``faults`` befall the first requests,
-    one each (None is an ordinary answer). ``refuses_max_tokens`` is a server of reasoning models. ``requests`` keeps
-    what came in, and ``most_at_a_time`` how many of them were answered side by side at most.
+    one each (None is an ordinary answer). ``delay_s`` is how long the model takes for a call; looking up tokens takes
+    none. ``refuses_max_tokens`` is a server of reasoning models. ``requests`` keeps what came in, and
+    ``most_at_a_time`` how many of them were answered side by side at most.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class ScriptedServer:
         context_tokens: int | None = None,
         refuses_max_tokens: bool = False,
         finish: str | None = None,
+        delay_s: float = 0.0,
         port: int = 0,
     ) -> None:
         self.requests: list[Request] = []
@@ -118,6 +120,7 @@ class ScriptedServer:
         self._context_tokens = context_tokens
         self._refuses_max_tokens = refuses_max_tokens
         self._finish = finish
+        self._delay_s = delay_s
         self._ids: dict[str, int] = {BEGIN: 0}
         self._under_way = 0
         self._port = port
@@ -196,8 +199,7 @@ class ScriptedServer:
         self._under_way += 1
         self.most_at_a_time = max(self.most_at_a_time, self._under_way)
         try:
-            if fault and fault.delay_s:
-                await asyncio.sleep(fault.delay_s)
+            await asyncio.sleep(fault.delay_s if fault else self._delay_s if "completions" in request.path else 0)
             writer.write(self._reply_to(request, fault))
             await writer.drain()
         finally:
@@ -256,7 +258,8 @@ class ScriptedServer:
         return 200, {"choices": [choice], "usage": _usage(len(read), min(len(words), limit))}
 
     def _score(self, body: Mapping[str, Any], read: list[int], before: str) -> dict[str, Any]:
-        tokens = _TOKEN.findall(before) if body.get("echo") else [self._text_of([id]) for id in read[1:]]
+        texts = list(self._ids)
+        tokens = _TOKEN.findall(before) if body.get("echo") else [texts[id] for id in read[1:]]
         values = self._likelihoods("", tokens)
         choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": "length"}
         if body.get("echo") and self._style == "echo":
