@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 
 from arbitrag.train import export as exporting  # noqa: E402  (needs what was just looked for)
-from arbitrag.train.llama_graph import Precision  # noqa: E402
+from arbitrag.train.llama_graph import Precision, rounded  # noqa: E402
 
 VOCABULARY = 61
 SHAPES: dict[str, dict[str, Any]] = {
@@ -73,7 +73,7 @@ def quiet() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", get_args(Precision))
 def test_an_export_computes_what_transformers_does(shape: str, precision: Any, tmp_path: Path) -> None:
     """The check covers texts of different length side by side, at once and in parts, with all hidden states."""
     checkpoint = save(tiny(**SHAPES[shape]), tmp_path / "checkpoint")
@@ -81,6 +81,38 @@ def test_an_export_computes_what_transformers_does(shape: str, precision: Any, t
     assert found.logits < 1e-3
     assert found.loglikelihoods < 1e-4
     assert found.hidden_states < 1e-3
+    assert (found.rounding > 0) == (precision == "int8")
+
+
+def test_int8_has_a_scale_for_every_output_and_changes_little() -> None:
+    """By hand: 127 steps to the largest of a row, the nearest step, ties to even; a row of zeros stays that."""
+    value = np.array([[1.27, -0.635, 0.004], [0.0, 0.0, 0.0], [-254.0, 3.0, 1.0]], np.float32)
+    steps, scale = rounded(value, 1)
+    assert steps.dtype == np.int8
+    assert steps.tolist() == [[127, -64, 0], [0, 0, 0], [-127, 2, 0]]
+    assert scale.ravel() == pytest.approx([0.01, 0, 2])
+    turned, scales = rounded(value.T, 0)
+    assert np.array_equal(turned.T, steps)
+    assert scales.shape == (1, 3)
+    again, _ = rounded(steps * scale, 1)
+    assert np.array_equal(again, steps), "rounding what was rounded changes nothing"
+
+
+def test_rounding_is_told(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exporting.main([str(checkpoint), str(tmp_path / "out"), "--precision", "int8"]) == 0
+    assert "rounding changed log-likelihoods" in capsys.readouterr().out
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert manifest.precision == "int8"
+    assert manifest.made["difference"]["rounding"] > 0
+
+
+def test_rounding_that_the_graph_does_not_share_is_refused(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "rounded", lambda value, _: (value, np.float32(1)))
+    with pytest.raises(DataError, match="log-likelihoods differ"):
+        exporting.export(checkpoint, tmp_path / "out", precision="int8")
 
 
 def test_a_wrong_graph_does_not_pass_the_check(
@@ -120,7 +152,7 @@ def test_the_folder_holds_the_tokenizer_and_a_manifest(checkpoint: Path, tmp_pat
     assert out.stat().st_mode & 0o755 == 0o755, "others can read it"
 
 
-def test_half_precision_halves_the_file(tmp_path: Path) -> None:
+def test_smaller_numbers_make_a_smaller_file(tmp_path: Path) -> None:
     checkpoint = save(tiny(head_dim=16, num_key_value_heads=2), tmp_path / "checkpoint")
     sizes = {}
     for precision in get_args(Precision):
@@ -128,6 +160,7 @@ def test_half_precision_halves_the_file(tmp_path: Path) -> None:
         sizes[precision] = (tmp_path / precision / "model.onnx").stat().st_size
     matrices = 2 * VOCABULARY * 32 + 2 * (32 * (64 + 32 + 32) + 64 * 32 + 3 * 32 * 48)
     assert sizes["fp32"] - sizes["fp16"] == pytest.approx(2 * matrices, rel=0.1)
+    assert sizes["fp16"] - sizes["int8"] == pytest.approx(matrices, rel=0.2)
 
 
 def test_a_large_model_keeps_its_weights_beside_the_graph(

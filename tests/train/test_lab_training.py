@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from arbitrag.lab.checkpoint import open_checkpoint  # noqa: E402
 from arbitrag.lab.world import World  # noqa: E402
 from arbitrag.llm.base import Prompt, Sampling  # noqa: E402
 from arbitrag.train import lab  # noqa: E402
+from arbitrag.train.lab_adopt import EMBEDDING, adopt, paired  # noqa: E402
 from arbitrag.train.lab_checkpoint import read_checkpoint  # noqa: E402
 from arbitrag.train.lab_loop import STATE, Recipe, Trainer, read_notes  # noqa: E402
 from arbitrag.train.lab_network import Decoder, Shape, precision  # noqa: E402
@@ -114,7 +116,7 @@ def test_a_flag_is_told_and_the_clock_saves(
     assert lines == capsys.readouterr().out.splitlines()
     assert len(lines) == trainer.step_number - 2
     assert f"step {trainer.step_number}, 0.00M tokens" in lines[-1]
-    assert "direct " in lines[-1]
+    assert re.search(r"; [a-z]+ \d+\.\d\d \d\.\d\d", lines[-1])
 
 
 def test_the_network_is_the_checkpoint_that_transformers_reads(tokenizer: str, tmp_path: Path) -> None:
@@ -228,6 +230,51 @@ def test_a_finished_model_is_trained_on(tokenizer: str, tmp_path: Path, capsys: 
     (start / "model.safetensors").write_bytes(b"nothing")
     assert lab.main([str(tmp_path / "other"), *options]) == 1
     assert "cannot be read as a lab checkpoint" in capsys.readouterr().err
+
+
+def test_what_another_model_has_learned_is_taken_over(
+    tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tokenizers import Tokenizer
+
+    trainer = Trainer(RECIPE, tokenizer)
+    trainer.step()
+    lab._write(trainer, tmp_path)
+    other = train_tokenizer(World(8), vocabulary=700, samples=100)
+    fresh = Decoder(replace(TINY, layers=2, vocabulary=700), dtype=torch.float32).transformers_weights()
+    found = adopt(tmp_path / "model", other.to_str(), World(8), fresh)
+    there = read_checkpoint(tmp_path / "model", World(7)).weights
+    layers = [name for name in there if ".layers.0." in name]
+    assert len(layers) == 9
+    assert all(torch.equal(found[name], there[name]) for name in [*layers, "model.norm.weight"])
+    assert all(torch.equal(found[name], fresh[name]) for name in fresh if ".layers.1." in name)
+    old, embeddings, adopted = Tokenizer.from_str(tokenizer), there[EMBEDDING].float(), found[EMBEDDING]
+    assert adopted.shape == (700, 32)
+    both = [token for token in other.get_vocab() if token in old.get_vocab()]
+    assert len(both) > 300
+    assert all(torch.equal(adopted[other.token_to_id(one)], embeddings[old.token_to_id(one)]) for one in both)
+    length = embeddings.norm(dim=1).mean()
+    only = [number for one, number in other.get_vocab().items() if one not in old.get_vocab()]
+    assert adopted[only].norm(dim=1).tolist() == pytest.approx([length.item()] * len(only), rel=1e-4)
+
+    begun = ["--adopt", str(tmp_path / "model"), "--tokens", "400", *OPTIONS[:11], "--world", "8"]
+    assert lab.main([str(tmp_path / "more"), *begun, "--layers", "2", "--vocabulary", "600"]) == 0
+    shape = read_notes(tmp_path / "more")["recipe"]["shape"]
+    assert shape == asdict(replace(TINY, layers=2, vocabulary=600))
+    for sizes, message in (
+        (["--layers", "0"], "has 1 layers, and none can be left out"),
+        (["--width", "64"], "leave width out"),
+        (["--start", "x"], "give one of them"),
+    ):
+        assert lab.main([str(tmp_path / "other"), *begun, *sizes]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_names_take_the_place_of_names() -> None:
+    names = World(8).names.words()
+    new = {f"Ġ{names[0]}": 0, f"Ġ{names[1]}": 1, "Ġthe": 2, f"Ġ{names[2]}": 3}
+    old = {"Ġthe": 0, "Ġan": 1, "ĠMeldro": 2, f"Ġ{names[2]}": 3, "ĠBo": 4, "ĠTigax": 5, "Ġ1987": 6, "Ġlower": 7}
+    assert paired(old, new, World(8)) == {f"Ġ{names[0]}": "ĠTigax", f"Ġ{names[1]}": "ĠMeldro"}
 
 
 def test_the_schedule_may_be_cut_short(tokenizer: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     python -m arbitrag.train.lab FOLDER --tokens 60e6 --seed 0
     python -m arbitrag.train.lab FOLDER --resume          after it was killed
     python -m arbitrag.train.lab NEW --start OLD/model    to train a finished model on, at full difficulty
+    python -m arbitrag.train.lab NEW --adopt OLD/model    to begin with a model of another world, which can read
 
 On a CPU two processes of one thread train together, on a GPU one. Every minute a line is printed and added to
 ``FOLDER/train.log``, every four minutes the state is saved, and at the end ``FOLDER/model`` holds the checkpoint in
@@ -16,7 +17,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,9 @@ from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
 from arbitrag.lab.world import SEED, open_world
 
 if TYPE_CHECKING:
+    from arbitrag.train.lab_checkpoint import Start
     from arbitrag.train.lab_loop import Recipe, Trainer
+    from arbitrag.train.lab_network import Shape
 
 LOG = "train.log"
 LOG_EVERY_S = 60.0
@@ -76,6 +79,7 @@ def _work(rank: int, recipe: Recipe, folder: Path, tokenizer: str, device: str, 
     import torch
     from torch import distributed as dist
 
+    from arbitrag.train.lab_adopt import adopt
     from arbitrag.train.lab_checkpoint import read_checkpoint
     from arbitrag.train.lab_loop import Trainer
 
@@ -92,6 +96,9 @@ def _work(rank: int, recipe: Recipe, folder: Path, tokenizer: str, device: str, 
         elif recipe.start:
             world = open_world(recipe.world, recipe.world_version)
             trainer.network.load_transformers(read_checkpoint(Path(recipe.start), world).weights)
+        elif recipe.adopt:
+            world, fresh = open_world(recipe.world, recipe.world_version), trainer.network.transformers_weights()
+            trainer.network.load_transformers(adopt(Path(recipe.adopt), tokenizer, world, fresh))
         _run(trainer, folder)
         if rank == 0:
             _write(trainer, folder)
@@ -165,7 +172,7 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
 
     Raises UsageError when there is a state and no ``--resume``, none and ``--resume``, or one of another recipe.
     """
-    from arbitrag.train.lab_checkpoint import read_checkpoint
+    from arbitrag.train.lab_checkpoint import read_checkpoint, read_llama
     from arbitrag.train.lab_loop import STATE, Recipe, read_notes
     from arbitrag.train.lab_network import Shape
 
@@ -178,13 +185,20 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
         if there:
             raise UsageError(f"{given.folder} holds a training already; add --resume to go on, or name another folder")
         gpu: dict[str, Any] = {"processes": 1, "batch_tokens": 6144} if device.startswith("cuda") else {}
-        if "start" not in typed:
-            return Recipe(**{**gpu, **typed}, shape=replace(Shape(), **sizes))
-        world = open_world(typed.get("world", SEED))
-        shape = read_checkpoint(Path(typed["start"]), world).shape
-        if sizes and replace(shape, **sizes) != shape:
-            raise UsageError(f"{typed['start']} has the sizes {shape}; leave {', '.join(sizes)} out")
-        return Recipe(**{**gpu, "ramp": 0.0, **typed}, shape=shape)
+        if "start" in typed and "adopt" in typed:
+            raise UsageError("--start takes the weights of a model of this world, --adopt of another: give one of them")
+        if "adopt" in typed:
+            there = read_llama(Path(typed["adopt"]))
+            layers = sizes.get("layers", there.shape.layers)
+            if layers < there.shape.layers:
+                raise UsageError(f"{typed['adopt']} has {there.shape.layers} layers, and none can be left out")
+            vocabulary = sizes.get("vocabulary", Shape().vocabulary)
+            return Recipe(**gpu, **typed, shape=_sized(there, sizes, layers=layers, vocabulary=vocabulary))
+        if "start" in typed:
+            world = open_world(typed.get("world", SEED))
+            shape = _sized(read_checkpoint(Path(typed["start"]), world), sizes)
+            return Recipe(**{**gpu, "ramp": 0.0, **typed}, shape=shape)
+        return Recipe(**{**gpu, **typed}, shape=replace(Shape(), **sizes))
     stored = dict(read_notes(given.folder)["recipe"])
     if "tokens" in typed:
         stored["tokens"] = typed.pop("tokens")  # a schedule may be stretched or cut short
@@ -198,6 +212,14 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
         raise DataError(f"{given.folder / STATE} is of another version: {error}; begin anew") from None
 
 
+def _sized(there: Start, sizes: Mapping[str, int], **free: int) -> Shape:
+    """The sizes of a checkpoint, which those typed must not contradict, but for the ``free`` ones."""
+    shape = replace(there.shape, **free)
+    if replace(shape, **sizes) != shape:
+        raise UsageError(f"the checkpoint has the sizes {there.shape}; leave {', '.join(sizes)} out")
+    return shape
+
+
 _OPTIONS: dict[str, tuple[Any, str]] = {
     "tokens": (lambda text: int(float(text)), "tokens to train on, padding counted, such as 60e6"),
     "seed": (int, "of the weights and the samples"),
@@ -206,6 +228,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "batch_tokens": (int, "tokens of one process and step (3072; 6144 on a GPU)"),
     "learning_rate": (float, "the highest (4e-3)"),
     "start": (str, "checkpoint of the same world to take the weights and the tokenizer of"),
+    "adopt": (str, "checkpoint of a lab model of another world to learn to read from"),
     "ramp": (float, "share of the tokens over which the samples grow harder (0.5; 0 with --start)"),
     "fill": (int, "samples drawn at a time (1200)"),
     "tokenizer_samples": (int, "samples that the tokenizer is trained on (20000)"),

@@ -78,13 +78,18 @@ class Start:
 
 def read_checkpoint(folder: Path, world: World) -> Start:
     """What ``write_checkpoint`` wrote; raises DataError for anything else, or a model of another world."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     manifest = read_manifest(folder)
     if manifest is None or manifest.world != {"version": world.version, "seed": world.seed}:
         found = "no manifest" if manifest is None else f"world {manifest.world}"
         raise DataError(f"{folder} has {found}; a training goes on from a lab checkpoint of its own world")
+    return read_llama(folder)
+
+
+def read_llama(folder: Path) -> Start:
+    """A checkpoint in transformers layout of the kind that lab models are; raises DataError when it cannot be read."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         shape = Shape(

@@ -31,7 +31,8 @@ class Recipe:
     """Everything that decides a training but the device. ``batch_tokens`` are those of one process and step.
 
     The learning rate warms up, holds, and falls to a fiftieth over the last ``decay`` of the tokens; the samples grow
-    harder over the first ``ramp`` of them. ``start`` names the checkpoint whose weights were taken to begin with.
+    harder over the first ``ramp`` of them. ``start`` names the checkpoint whose weights were taken to begin with,
+    ``adopt`` that of a model of another world; see ``lab_adopt``.
     """
 
     tokens: int = 40_000_000
@@ -48,6 +49,7 @@ class Recipe:
     tokenizer_samples: int = 20_000
     shape: Shape = field(default_factory=Shape)
     start: str = ""
+    adopt: str = ""
 
     def progress(self, seen: int) -> float:
         return min(1.0, seen / (self.ramp * self.tokens)) if self.ramp else 1.0

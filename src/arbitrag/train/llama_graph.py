@@ -16,8 +16,8 @@ final normalisation), as transformers numbers them. ``context_tokens`` in the me
 
 Attention is onnxruntime's GroupQueryAttention, which reads as many slots of a row as are filled; after a past it takes
 several tokens of one row, or one token of several rows. It rotates heads of certain widths: others are filled up with
-zeros. Matrices are stored as float16 or float32 and computed in float32: onnxruntime folds the cast when it opens the
-file.
+zeros. Matrices are stored as float32, as float16, or as int8 with a scale for every output (every token, in the
+embedding); they are computed in float32, which onnxruntime makes of them once, when it opens the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-Precision = Literal["fp16", "fp32"]
+Precision = Literal["fp16", "fp32", "int8"]
 Weights = Callable[[str], np.ndarray | None]
 
 _OPSET = 18
@@ -95,12 +95,23 @@ class _Graph:
     def scalar(self, value: int) -> str:
         return self.constant(np.array(value, np.int64))
 
-    def matrix(self, name: str, value: np.ndarray) -> str:
-        """A weight matrix in the file's precision, as float32 in the graph."""
+    def matrix(self, name: str, value: np.ndarray, inputs: int = 0) -> str:
+        """A weight matrix in the file's precision, as float32 in the graph; ``inputs`` is the axis of its inputs."""
         if self.precision == "fp32":
             return self.constant(value.astype(np.float32), name)
-        stored = self.constant(value.astype(np.float16), f"{name}.fp16")
-        return self.do("Cast", stored, to=_float32())
+        if self.precision == "fp16":
+            stored = self.constant(value.astype(np.float16), f"{name}.fp16")
+            return self.do("Cast", stored, to=_float32())
+        steps, scale = rounded(value, inputs)
+        whole = self.do("Cast", self.constant(steps, f"{name}.int8"), to=_float32())
+        return self.do("Mul", whole, self.constant(scale, f"{name}.scale"))
+
+
+def rounded(value: np.ndarray, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix as int8 and a float32 scale for each output, whose largest weight is 127 steps."""
+    scale = (np.abs(value).max(axis=inputs, keepdims=True) / 127).astype(np.float32)
+    steps = np.rint(value / np.where(scale > 0, scale, 1))
+    return steps.astype(np.int8), scale
 
 
 def build(shape: Shape, weights: Weights, precision: Precision) -> ModelProto:
@@ -114,7 +125,7 @@ def build(shape: Shape, weights: Weights, precision: Precision) -> ModelProto:
     graph = _Graph(precision)
     angles, scale = _angles(graph, shape), shape.head_width**-0.5
     weights, shape = _in_wide_heads(weights, shape)
-    embedding = graph.matrix("embedding", _need(weights, "model.embed_tokens.weight"))
+    embedding = graph.matrix("embedding", _need(weights, "model.embed_tokens.weight"), inputs=1)
     hidden = graph.do("Gather", embedding, "input_ids", out="hidden_states.0")
     normal = _normalised(graph, hidden, weights, shape)
     for layer in range(shape.layers):
