@@ -156,19 +156,23 @@ def test_memory_beyond_a_limit_is_given_up(limit: int, kept: bool, monkeypatch: 
     memory = Memory()
     taken = memory.take((2, 100))  # 256 numbers, the next power of two
     memory.give(taken)
-    assert (memory._free is taken.base) == kept
-    assert memory.take((16, 16)).size == 256
-    assert memory._free is None, "in use"
+    assert (memory.take((16, 16)).base is taken.base) == kept
 
 
-def test_the_larger_memory_is_kept() -> None:
+def test_the_largest_memories_are_kept_and_the_smallest_that_suffices_is_taken() -> None:
     memory = Memory()
-    small, large = memory.take((8,)), memory.take((64,))
-    for taken in (large, small):
-        memory.give(taken)
-    assert memory._free is large.base
-    assert memory.take((65,)).base is not large.base
-    assert memory._free is None, "what was too small is given up"
+    taken = [memory.take((size,)) for size in (64, 8, 32, 16)]
+    for each in taken:
+        memory.give(each)
+    large, _, middle, small = (each.base for each in taken)
+    assert memory.take((17,)).base is middle
+    assert memory.take((9,)).base is small
+    assert memory.take((8,)).base is large
+    assert np.size(memory.take((1,)).base) == 1  # nothing is left
+    for each in taken:
+        memory.give(each)
+    assert np.size(memory.take((65,)).base) == 128
+    assert memory.take((8,)).base is middle, "the one of 16 made room for the new one"
 
 
 def test_the_same_batch_gives_the_same_bits(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from arbitrag.llm.runtime import Facts, Step
 
 SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th step
 KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for the next one
+_FREE = 3  # of such memories: rows that join others are copied from two caches into a third
 _SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
 _FEW = 4  # new tokens of a row up to which it may be read with others, a token at a time
@@ -55,25 +56,28 @@ def small(path: Path) -> bool:
 
 
 class Memory:
-    """Where caches are: the memory of one that is gone serves the next, since fresh memory takes longer to fill."""
+    """Where caches are: the memory of those that are gone serves the next, since fresh memory takes longer to fill."""
 
     def __init__(self) -> None:
-        self._free: np.ndarray | None = None
+        self._free: list[np.ndarray] = []  # the smallest first
 
     def take(self, shape: Sequence[int]) -> np.ndarray:
         """A float32 array of that shape, whose values mean nothing."""
         size = math.prod(shape)
-        found, self._free = self._free, None
-        if found is None or found.size < size:
+        at = next((at for at, each in enumerate(self._free) if each.size >= size), None)
+        if at is None:
+            del self._free[:1]  # a larger one takes its place
             found = np.empty(1 << (size - 1).bit_length(), np.float32)  # what is not filled costs nothing
+        else:
+            found = self._free.pop(at)
         return found[:size].reshape(shape)
 
     def give(self, taken: np.ndarray) -> None:
-        """Take an array back that nothing looks into any more; the largest of them is kept, up to ``KEPT`` bytes."""
+        """Take an array back that nothing looks into any more; the largest are kept, up to ``KEPT`` bytes each."""
         whole = taken.base
         assert whole is not None
-        if whole.nbytes <= KEPT and (self._free is None or self._free.size < whole.size):
-            self._free = whole
+        if whole.nbytes <= KEPT:
+            self._free = sorted([*self._free, whole], key=len)[-_FREE:]
 
 
 @dataclass(eq=False, slots=True)
