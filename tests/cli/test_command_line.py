@@ -68,6 +68,8 @@ def test_without_a_command_help_is_shown(command: Command) -> None:
         "methods",
         "doctor",
         "demo",
+        "bench",
+        "data",
         "lab",
     ]
 
