@@ -619,6 +619,24 @@ async def test_what_memory_wrote_cannot_close_its_fence_either(text: str) -> Non
     assert len(LABELS["answer"].findall(llm.prompt("answer"))) == 1
 
 
+async def test_a_list_has_room_for_an_answer_on_each_line() -> None:
+    verdict = await asked(Scripted(**REFLECTS, recall_many=once_unknown()))
+    limits = {
+        step: call.request["sampling"]["max_tokens"]
+        for call in verdict.trace.calls
+        for step, piece in STEPS.items()
+        if call.kind == "generate" and piece in json.dumps(call.request["prompt"])
+    }
+    assert limits == {
+        "allocate": 256,
+        "rewrite": 320,  # 10 of 32
+        "recall": 256,
+        "recall_many": 256,  # 6 of 32 are less
+        "reflect": 320,
+        "answer": 32,
+    }
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit, gather
 from arbitrag.stages.bridge_log import BridgeLog
-from arbitrag.stages.collect import Sources, collect, memory_blocks
+from arbitrag.stages.collect import Sources, collect, memory_blocks, room_for
 from arbitrag.stages.decision_tree import REFLECT, Outcome, trust, walk
 from arbitrag.stages.knowledge_scores import MATCHES, Measured, measure, shares
 from arbitrag.stages.lines import parse_answer
@@ -87,7 +87,7 @@ class Bridge:
         asked, log = replace(question, options=()), BridgeLog()
         allocated, rewritten, recalled, external = await gather(
             self._allocate(asked, kit),
-            read_reply(kit.llm, "bridge/rewrite", partial(parse_queries, most=self.n), asked, number=str(self.n)),
+            self._rewrite(asked, kit),
             read_reply(kit.llm, "bridge/recall", parse_evidence, asked),
             kit.retrieve(asked, k=self.k),
         )
@@ -113,6 +113,10 @@ class Bridge:
                 queries = log.reflected(reflection, asked.text, self.n)
         return log.refusal(f"{self.cycles} reflections did not settle it: {why}")
 
+    async def _rewrite(self, question: Question, kit: Kit) -> Reading[tuple[str, ...]]:
+        parse, limit = partial(parse_queries, most=self.n), room_for(self.n, kit)
+        return await read_reply(kit.llm, "bridge/rewrite", parse, question, max_tokens=limit, number=str(self.n))
+
     async def _allocate(self, question: Question, kit: Kit) -> Reading[Bias]:
         if not self.allocator:
             return Reading("bridge/allocate", UNBIASED)
@@ -135,9 +139,9 @@ class Bridge:
     async def _reflect(self, question: Question, sources: Sources, kit: Kit) -> Reading[Reflection]:
         prompt, parse = "bridge/reflect", partial(parse_reflection, most=self.n)
         fields: dict[str, Any] = {"memories": memory_blocks(sources.memories), "number": str(self.n)}
-        room = kit.limits.writing_tokens
+        room = room_for(self.n, kit)
         fit = await kit.llm.fit(sources.passages, prompt, reply_tokens=room, question=question, **fields)
-        return await read_reply(kit.llm, prompt, parse, question, passages=fit.kept, **fields)
+        return await read_reply(kit.llm, prompt, parse, question, max_tokens=room, passages=fit.kept, **fields)
 
     async def _respond(
         self, question: Question, sources: Sources, strategy: Strategy, why: str, log: BridgeLog, kit: Kit

@@ -32,11 +32,17 @@ async def collect(queries: tuple[str, ...], bias: Bias, question: Question, kit:
     """Both sides at once: 1 call to the model, and no wait for one before it."""
     asked = queries[: bias.generated(len(queries))]
     numbered = [Block("query", {"number": str(number), "text": text}) for number, text in enumerate(asked, 1)]
+    parse, limit = partial(parse_answers, count=len(asked)), room_for(len(asked), kit)
     generated, retrieved = await gather(
-        read_reply(kit.llm, "bridge/recall_many", partial(parse_answers, count=len(asked)), question, queries=numbered),
+        read_reply(kit.llm, "bridge/recall_many", parse, question, max_tokens=limit, queries=numbered),
         search(queries[: bias.retrieved(len(queries))], kit, fetch=fetch),
     )
     return Collected(queries, generated, retrieved)
+
+
+def room_for(lines: int, kit: Kit) -> int:
+    """Tokens for a list of short texts: the limit for writing, or that of an answer for each where it comes to more."""
+    return max(kit.limits.writing_tokens, lines * kit.limits.answer_tokens)
 
 
 async def search(queries: Sequence[str], kit: Kit, *, fetch: int) -> tuple[Passage, ...]:
