@@ -168,10 +168,12 @@ def test_the_largest_memories_are_kept_and_the_smallest_that_suffices_is_taken()
     assert memory.take((17,)).base is middle
     assert memory.take((9,)).base is small
     assert memory.take((8,)).base is large
-    assert not any(memory.take((1,)).base is each.base for each in taken), "nothing is left"
+    fresh = memory.take((1,)).base
+    assert not any(fresh is each.base for each in taken), "nothing is left"
     for each in taken:
         memory.give(each)
-    assert not any(memory.take((65,)).base is each.base for each in taken)
+    fresh = memory.take((65,)).base
+    assert not any(fresh is each.base for each in taken)
     assert memory.take((8,)).base is middle, "the one of 16 made room for the new one"
 
 
