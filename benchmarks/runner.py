@@ -70,21 +70,19 @@ async def sharing(bench: Bench, folder: Path) -> None:
     from arbitrag.evaluate.plan import entries
     from arbitrag.evaluate.questions import QuestionSet
     from arbitrag.evaluate.runner import run
-    from arbitrag.lab.model import open_lab
+    from arbitrag.lab.model import open_lab, open_world
     from arbitrag.methods import load
     from arbitrag.run import answer, open_kit
 
     count, batch = bench.pick(quick=(60, 20), full=(1000, BATCH))
     methods = [load(name)() for name in THREE]
     items = open_set(f"lab:questions?count={count}", seed=bench.options.seed).items
-    ours, theirs = [], []
+    ours, theirs, processor = [], [], [0.0, 0.0]
     async with AsyncExitStack() as opened:
         kits = []
         for options in ({}, {"prefix_bytes": 0}):
             model = open_lab(**options)
             opened.push_async_callback(model.aclose)
-            from arbitrag.lab.model import open_world
-
             kits.append(await opened.enter_async_context(open_kit(model, retriever=open_world())))
         ready, plain = kits
         for kit in kits:  # what the first request of an engine costs is neither side's
@@ -92,17 +90,20 @@ async def sharing(bench: Bench, folder: Path) -> None:
         taking_part = entries(methods, [ready])
         for start in range(0, count, batch):
             part = QuestionSet(f"lab {start}", items[start : start + batch])
-            began = time.perf_counter()
+            began, spent = time.perf_counter(), time.process_time()
             async with stored(folder, taking_part, [part], passages="retrieved") as store:
                 tally = await run(store, taking_part, passages="retrieved", concurrency=WIDTH)
             ours.append(time.perf_counter() - began)
+            processor[0] += time.process_time() - spent
             assert (tally.done, tally.failed) == (3 * len(part.items), 0)
-            began = time.perf_counter()
+            began, spent = time.perf_counter(), time.process_time()
             for method in methods:
                 for item in part.items:
                     await answer(item.question, method, plain)
             theirs.append(time.perf_counter() - began)
+            processor[1] += time.process_time() - spent
     bench.ratio("run / plain loop", ours, theirs, at_most=0.25)
+    bench.figure("run / plain loop, processor time", processor[0] / processor[1])
     bench.figure("run: rows a second", 3 * count / sum(ours))
     bench.figure("plain loop: rows a second", 3 * count / sum(theirs))
 
