@@ -23,10 +23,11 @@ def output_head(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     import onnx
     from onnx import numpy_helper
 
-    tensors = {tensor.name: tensor for tensor in onnx.load(str(folder / "model.onnx")).graph.initializer}
-    found = {name.removesuffix(".fp16"): numpy_helper.to_array(tensor) for name, tensor in tensors.items()}
+    tensors = onnx.load(str(folder / "model.onnx")).graph.initializer
+    found = {tensor.name: numpy_helper.to_array(tensor).astype(np.float32) for tensor in tensors}
     norm = next(value for name, value in found.items() if name.startswith("model.norm"))
-    return norm.astype(np.float32), found["embedding"].astype(np.float32)
+    head = next(found[name] for kind in ("", ".fp16", ".int8") if (name := f"embedding{kind}") in found)
+    return norm, head * found.get("embedding.scale", np.float32(1))
 
 
 def lens(states: np.ndarray, norm: np.ndarray | None, head: np.ndarray) -> np.ndarray:

@@ -279,7 +279,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"in log-likelihoods {found.loglikelihoods:.2g} (allowed {TOLERANCE}), in states {found.hidden_states:.2g}")
     if given.precision == "int8":
         print(
-            f"rounding to int8 changed log-likelihoods of random tokens by up to {found.rounding:.2g}; measure it again"
+            f"rounding changed log-likelihoods of random text by up to {found.rounding:.2g}; measure the model again"
         )
     return 0
 
