@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 
 from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import Fact, World
 from arbitrag.prompts import PromptBook
-from arbitrag.stages.forms import (
-    Known,
-    read_answer,
-    read_assessment,
-    read_conclusion,
-    read_consolidation,
-    read_groups,
-    read_passages,
-)
-from arbitrag.stages.lines import parse_answer
-from arbitrag.stages.soft_bias import bias_of, parse_bias, read_examples
-from arbitrag.stages.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
+from arbitrag.stages.forms import Known, read_conclusion
+from arbitrag.stages.soft_bias import bias_of, read_examples
 from arbitrag.train import lab_tasks
-from arbitrag.train.lab_tasks import TASKS, Scene, TaskName, Tasks, labelled_questions
+from arbitrag.train.lab_marks import Mark, mark
+from arbitrag.train.lab_tasks import TASKS, Scene, Task, TaskName, Tasks, labelled_questions
 from arbitrag.types import Strategy
 
 WORLD = World(7)
 FACT = Fact("Velmum Airlines", "ceo", "Ada Bo")
-ALL = frozenset(Strategy)
 
 
 def scene(*objects: str | None, remembered: str | None = None, rank: float | None = 0.4) -> Scene:
@@ -97,37 +85,53 @@ def test_other_questions_leave_out_the_one_that_was_asked() -> None:
     assert all("Velmum Airlines" in each for each in others)
 
 
-def reader(name: TaskName, asked: Scene) -> Callable[[str], object]:
-    """The reader that the method uses on replies to this prompt."""
-    known = Known(len(asked.passages), int(asked.remembered is not None))
-    readers: dict[TaskName, Callable[[str], object]] = {
-        "trustrag/memory": partial(read_passages, most=1),
-        "trustrag/consolidate": partial(read_consolidation, known=known),
-        "trustrag/assess": partial(read_assessment, possible=ALL),
-        "trustrag/answer": read_answer,
-        "astute/recall": partial(read_passages, most=3),
-        "astute/consolidate": partial(read_groups, known=known),
-        "astute/answer": partial(read_conclusion, known=known),
-        "bridge/allocate": parse_bias,
-        "bridge/rewrite": partial(parse_queries, most=10),
-        "bridge/recall": parse_evidence,
-        "bridge/answer": parse_answer,
-        "bridge/answer_scored": parse_answer,
-        "bridge/reflect": partial(parse_reflection, most=10),
-    }
-    return readers[name]
-
-
 @pytest.mark.parametrize("name", TASKS)
-def test_methods_can_read_every_reply(name: TaskName) -> None:
+def test_methods_can_read_every_reply_and_find_it_right(name: TaskName) -> None:
     tasks = Tasks(WORLD, random.Random(name))
     for count in (1, 2, 5, 9) * 15:
         task = tasks.draw(name, count)
-        if name == "bridge/recall_many":
-            count = len(task.reply.splitlines())
-            assert len(parse_answers(task.reply, count)) == count
-        else:
-            reader(name, task.scene)(task.reply)
+        assert mark(task, task.reply) == Mark(True)
+        assert not mark(task, "I am sorry").well_formed
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_reply_to_another_task_is_mostly_wrong(name: TaskName) -> None:
+    tasks = Tasks(WORLD, random.Random(f"other {name}"))
+    drawn = [tasks.draw(name, 5) for _ in range(60)]
+    right = sum(mark(one, other.reply).right for one, other in zip(drawn, [*drawn[1:], drawn[0]], strict=True))
+    most = {"bridge/allocate": 30, "trustrag/memory": 36, "astute/recall": 36, "bridge/recall": 36}
+    assert right <= most.get(name, 24)
+
+
+def held(name: TaskName, asked: Scene, reply: str) -> Task:
+    return Task(name, "", reply, asked)
+
+
+@pytest.mark.parametrize(
+    ("task", "reply", "right"),
+    [
+        (held("bridge/allocate", scene(rank=0.1), ""), "retrieval: 30\ngeneration: 70", True),
+        (held("bridge/allocate", scene(rank=0.1), ""), "retrieval: 31\ngeneration: 69", False),
+        (held("bridge/recall", scene(rank=0.5), ""), "evidence: Ada Bo is its chief", True),
+        (held("bridge/recall", scene(rank=0.5), ""), "evidence: I don't know", False),
+        (held("bridge/recall", scene(rank=0.6), ""), "evidence: Ada Bo is its chief", False),
+        (held("bridge/recall", scene(rank=None), ""), "evidence: I don't know", True),
+        (held("trustrag/memory", scene(rank=None), ""), "I don't know", True),
+        (held("bridge/recall_many", scene(rank=0.1), "1. a\n2. b"), "1. Ada Bo\n2. I don't know", False),
+        (held("bridge/answer", scene("B"), ""), "answer: The B.", True),
+        (held("bridge/answer", scene("A"), ""), "answer: I don't know", False),
+        (held("bridge/answer", scene(None), ""), "answer: I don't know", True),
+        (held("trustrag/assess", scene("A"), "trust: external\nanswer: A"), "trust: memory\nanswer: A", False),
+        (held("astute/consolidate", scene("A", "B"), "group: A | sources: 1\ngroup: B | sources: 2"),
+         "group: B | sources: 2\ngroup: A | sources: 1", True),
+        (held("astute/consolidate", scene("A", "B"), "group: A | sources: 1\ngroup: B | sources: 2"),
+         "group: A | sources: 1, 2", False),
+        (held("trustrag/consolidate", scene("A", "A", "B"), "group: A | sources: 1, 2\ndrop: 3 | reason: conflict"),
+         "group: A | sources: 1, 2", False),
+    ],
+)  # fmt: skip
+def test_marks(task: Task, reply: str, right: bool) -> None:
+    assert mark(task, reply) == Mark(right)
 
 
 def test_what_is_read_is_what_was_meant() -> None:

@@ -1,0 +1,118 @@
+"""Marks for replies to the lab model's tasks: well-formed where the method's own reader reads them, right by the rules.
+
+=================================  ==================================================================================
+task                               right
+=================================  ==================================================================================
+recall, memory, recall_many        tells the object of a fact that memory is sure of, and declines on every other one
+rewrite                            other forms of the question, as many as there are, each once
+allocate                           within 20 points of the percentage by rule
+consolidate                        the groups by rule, with their sources, and what is dropped
+astute/answer                      the best supported object
+assess                             whom to trust, and the best supported object
+bridge/answer, …_scored, answer    the best supported object, or declines where there is none
+reflect                            both objects of the contradiction, its kind, and other forms of the question
+=================================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arbitrag.stages.forms import (
+    Consolidation,
+    Known,
+    read_answer,
+    read_assessment,
+    read_conclusion,
+    read_consolidation,
+    read_groups,
+    read_passages,
+)
+from arbitrag.stages.lines import parse_answer
+from arbitrag.stages.reading import Unreadable
+from arbitrag.stages.soft_bias import parse_bias
+from arbitrag.stages.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
+from arbitrag.text import agree, declines
+from arbitrag.train.lab_tasks import Scene, Task, other_questions
+from arbitrag.types import Strategy
+
+_NEAR = 20  # points of a percentage
+_MOST = 10  # sub-queries
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """``problem`` is why a reply is not well-formed, empty where it is."""
+
+    right: bool
+    problem: str = ""
+
+    @property
+    def well_formed(self) -> bool:
+        return not self.problem
+
+
+def mark(task: Task, reply: str) -> Mark:
+    """Read a reply to the task as its method does, and compare it with what is right."""
+    try:
+        return Mark(_right(task, reply))
+    except Unreadable as error:
+        return Mark(False, str(error))
+
+
+def _right(task: Task, reply: str) -> bool:
+    scene = task.scene
+    known = Known(len(scene.passages), int(scene.remembered is not None))
+    match task.name:
+        case "trustrag/memory" | "astute/recall":
+            return _recalls(scene, read_passages(reply, most=3))
+        case "bridge/recall":
+            return _recalls(scene, [parse_evidence(reply)])
+        case "bridge/recall_many":
+            return _recalls(scene, parse_answers(reply, len(task.reply.splitlines())))
+        case "bridge/rewrite":
+            return _asks_anew(task, parse_queries(reply, _MOST), parse_queries(task.reply, _MOST))
+        case "bridge/allocate":
+            return abs(parse_bias(reply).retrieval - scene.bias) <= _NEAR
+        case "trustrag/consolidate":
+            return _same_groups(*(read_consolidation(each, known) for each in (reply, task.reply)))
+        case "astute/consolidate":
+            return _same_groups(*(Consolidation(read_groups(each, known)) for each in (reply, task.reply)))
+        case "astute/answer":
+            return _best(scene, read_conclusion(reply, known).answer)
+        case "trustrag/assess":
+            said, due = (read_assessment(each, frozenset(Strategy)) for each in (reply, task.reply))
+            return said.strategy is due.strategy and _best(scene, said.answer)
+        case "trustrag/answer":
+            return _best(scene, read_answer(reply))
+        case "bridge/answer" | "bridge/answer_scored":
+            answer = parse_answer(reply)
+            return _best(scene, None if declines(answer) else answer)
+        case "bridge/reflect":
+            found, wanted = parse_reflection(reply, _MOST), parse_reflection(task.reply, _MOST)
+            same = (found.contradiction, found.kind) == (wanted.contradiction, wanted.kind)
+            return same and _asks_anew(task, found.queries, wanted.queries)
+
+
+def _recalls(scene: Scene, texts: Sequence[str]) -> bool:
+    """Whether every text tells the fact where memory is sure of it, and whether there is none where it is not."""
+    if scene.sure:
+        return bool(texts) and all(scene.fact.object in text for text in texts)
+    return not any(texts)
+
+
+def _asks_anew(task: Task, found: Sequence[str], wanted: Sequence[str]) -> bool:
+    return len(found) == len(set(found)) == len(wanted) and set(found) <= set(other_questions(task.scene))
+
+
+def _best(scene: Scene, answer: str | None) -> bool:
+    if answer is None or scene.best is None:
+        return answer is scene.best
+    return agree(answer, scene.best)
+
+
+def _same_groups(found: Consolidation, wanted: Consolidation) -> bool:
+    """The same groups and the same passages dropped, in any order."""
+    gone = [{number for number, _ in each.dropped} for each in (found, wanted)]
+    return set(found.groups) == set(wanted.groups) and gone[0] == gone[1]
