@@ -278,9 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{given.folder}: largest difference to transformers in logits {found.logits:.2g},", end=" ")
     print(f"in log-likelihoods {found.loglikelihoods:.2g} (allowed {TOLERANCE}), in states {found.hidden_states:.2g}")
     if given.precision == "int8":
-        print(
-            f"rounding changed log-likelihoods of random text by up to {found.rounding:.2g}; measure the model again"
-        )
+        print(f"rounding changed log-likelihoods of random text by up to {found.rounding:.2g}; measure the model again")
     return 0
 
 
