@@ -100,6 +100,13 @@ async def test_two_calls_with_groups_sources_and_confidences_in_the_verdict() ->
     assert verdict.notes == ()
 
 
+async def test_memory_is_asked_beside_the_search() -> None:
+    verdict = await asked(Scripted())
+    memory = next(call for call in verdict.trace.calls if call.kind == "generate")
+    retrieve = next(call for call in verdict.trace.calls if call.kind == "retrieve")
+    assert memory.began < retrieve.ended
+
+
 async def test_sources_are_labelled_in_the_prompts() -> None:
     llm = Scripted()
     await asked(llm)

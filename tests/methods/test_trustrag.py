@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 from arbitrag.encode.base import Kind
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.errors import BackendError, CapabilityError, UsageError
-from arbitrag.kit import Kit
+from arbitrag.kit import Kit, Limits
 from arbitrag.llm.base import Prompt
 from arbitrag.methods.base import configure
 from arbitrag.methods.trustrag import TrustRag
+from arbitrag.prompts import PromptBook
 from arbitrag.replay import decide_again, load_trace, save_trace
 from arbitrag.run import Failure, answer, attempt, check
+from arbitrag.stages.grouping import memory_blocks
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
 from arbitrag.types import Passage, Question, Strategy, Verdict
 
@@ -132,6 +135,20 @@ async def test_memory_is_asked_beside_stage_1() -> None:
     assert memory.began < retrieve.ended
 
 
+@pytest.mark.parametrize(("room", "cuts"), [(20, []), (19, ["p1"])])
+async def test_a_short_context_leaves_room_for_groups_and_reply(room: int, cuts: list[str]) -> None:
+    """A token is a word: the prompt without passages, 20 for the groups and 2 + 16 for the last reply."""
+    fields: dict[str, Any] = {"question": WHO, "memory": memory_blocks(["I recall that Oskar Brend made it."])}
+    bare = PromptBook().render("trustrag/consolidate", passages=(), **fields)
+    llm = Scripted(consolidate="group: Oskar Brend | sources: 1")
+    llm._context_tokens = llm.count_tokens(bare) + 20 + 2 + 16 + room  # the first passage takes 20 with its fences
+    kit = Kit.of(llm, FixedRetriever(PASSAGES), encoder=HashEncoder(), limits=Limits(2048, 2, 20))
+    verdict = await answer(WHO, TrustRag(), kit)
+    assert (verdict.answer, ids(verdict.kept)) == ("Oskar Brend", ["p1"])
+    assert [cut.passage_id for cut in verdict.cuts] == cuts
+    assert set(reasons(verdict).values()) == {"beyond the token limit"}
+
+
 @pytest.mark.parametrize(
     ("trust", "strategy", "passages", "why"),
     [
@@ -199,6 +216,7 @@ async def test_stage_1_by_the_reference() -> None:
     assert ids(verdict.kept) == ["clean", "other"]
     assert reasons(verdict) == dict.fromkeys(["echo", "first", "again"], "in a cluster of density 1.00")
     assert verdict.decisions[0].outcome == "2 of 5 kept"
+    assert json.loads(json.dumps(verdict.to_dict()))["decisions"][0]["inputs"]["second_density"] is not None
 
 
 async def test_stage_1_alone_without_an_answer_or_passages() -> None:

@@ -80,13 +80,17 @@ class TrustRag:
         asked = replace(question, options=())  # options are for the prompts that ask for an answer
         recalled, found = await gather(self._recall(asked, kit), self._find(question, kit))
         memory = recalled.value_or(())
-        room = 2 * kit.limits.writing_tokens  # for the groups and for what memory wrote, in the last prompt
+        room = kit.limits.writing_tokens + self._reply_tokens(kit)  # the last prompt shows groups in place of passages
         fields: dict[str, Any] = {"question": asked, "memory": memory_blocks(memory)}
         fit = await kit.llm.fit(found.kept, "trustrag/consolidate", reply_tokens=room, **fields)
         consolidated = await self._consolidate(asked, fit.kept, memory, kit)
         context = _Context(found, fit, recalled, consolidated, self.self_assessment)
         last = await self._conclude(question, context, kit)
         return _verdict(context, last)
+
+    def _reply_tokens(self, kit: Kit) -> int:
+        """What the last reply may take."""
+        return kit.limits.answer_tokens + _TRUST_LINE
 
     async def _find(self, question: Question, kit: Kit) -> Filtered:
         found = await kit.retrieve(question, k=self.k)
@@ -112,7 +116,7 @@ class TrustRag:
         if not context.groups and not context.memory:
             return Reading("trustrag/assess", Conclusion(None))
         shown: dict[str, Any] = {"groups": group_blocks(context.groups), "memory": memory_blocks(context.memory)}
-        limit = kit.limits.answer_tokens + _TRUST_LINE
+        limit = self._reply_tokens(kit)
         if self.self_assessment:
             outside = any(group.passages for group in context.groups)
             possible = frozenset(Strategy) - {Strategy.REFUSE} if outside else frozenset({Strategy.MEMORY})
