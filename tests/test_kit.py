@@ -232,3 +232,15 @@ async def test_fitting_ends_within_the_window_whatever_the_seams_cost(surplus: i
 def test_limits_are_equal_for_model_and_scorer() -> None:
     kit = Kit.of(ScriptedLLM(), scorer=ScriptedLLM(), limits=Limits(10, 20))
     assert kit.llm.limits == kit.scorer.limits == kit.limits == Limits(10, 20)
+
+
+async def test_given_passages_stand_in_place_of_what_would_be_found() -> None:
+    kit = kit_of(ScriptedLLM())
+    given = kit.with_passages(PASSAGES[::-1])
+    assert await given.retrieve("anything", k=2) == (PASSAGES[2], PASSAGES[1])
+    assert await kit.with_passages(()).retrieve(WHO, k=2) == ()
+    assert await kit.retrieve(WHO, k=1) == PASSAGES[:1]
+    assert given.recorder is kit.recorder
+    assert len(kit.recorder.calls) == 1  # what is given is not looked up
+    with pytest.raises(UsageError):
+        await given.retrieve(WHO, k=0)

@@ -517,6 +517,22 @@ async def test_five_hundred_passages_and_identical_ones() -> None:
     assert same.strategy is Strategy.BOTH
 
 
+async def test_passages_in_other_scripts() -> None:
+    """The encoder finds nothing alike in them; what is decided follows from its numbers, and is told."""
+    foreign = [
+        Passage("《寂静果园》由奥斯卡·布伦德执导。", id="zh"),
+        Passage("أخرجه أوسكار برند.", id="ar"),
+        Passage("🎬", id="x"),
+    ]
+    llm = Scripted(allocate="retrieval: 10\ngeneration: 90")
+    llm.replies["recall_many"] = "\n".join(f"{n}. east Brend" for n in range(1, 10))
+    verdict = await answer(WHO, Bridge(), kit_of(llm, foreign, HashEncoder()))
+    assert verdict.scores["s1"] == pytest.approx(0.0, abs=0.1)
+    assert verdict.strategy is Strategy.MEMORY
+    both = await answer(WHO, Bridge(tree=False), kit_of(Scripted(), foreign, HashEncoder()))
+    assert [each.id for each in both.kept] == ["zh", "ar", "x"]
+
+
 async def test_the_passage_of_a_sub_query_is_the_nearest_of_those_found() -> None:
     passages = (Passage("south", id="s"), Passage("mid", id="m"), Passage("east", id="e"))
     llm = Scripted(rewrite="1. mid?\n2. east?", allocate="retrieval: 90\ngeneration: 10", recall_many="1. east")

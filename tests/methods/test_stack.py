@@ -152,6 +152,20 @@ async def test_none_one_equal_and_many_passages(passages: tuple[Passage, ...]) -
     assert verdict.notes == (("the filter kept none of the passages",) if passages and not honest else ())
 
 
+async def test_options_reach_the_arbiter_and_the_gate() -> None:
+    question = Question(WHO.text, ("Mira Talven", "Oskar Brend", "I don't know"))
+    for parts, reply, expected in (
+        (Stack(arbiter="rag"), "(B)", "Oskar Brend"),
+        (Stack(arbiter="rag"), "C", None),
+        (Stack(gate="likelihood"), "A.", "Mira Talven"),
+        (Stack(arbiter="trustmargin candidate='rag k=2'"), "(B)", "Oskar Brend"),
+    ):
+        llm = Sure(**{"<passage 1>": reply, WHO.text: reply})
+        verdict = await answer(question, parts, kit_of(llm))
+        assert verdict.answer == expected
+        assert verdict.strategy is not Strategy.REFUSE or expected is None
+
+
 async def test_a_replay_takes_another_refusal_and_refuses_another_filter() -> None:
     verdict = await asked(refusal="number of=margin least=1")
     assert verdict.strategy is Strategy.REFUSE
