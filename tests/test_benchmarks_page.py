@@ -46,6 +46,32 @@ def test_from_a_jsonl_and_documents_to_a_table_in_five_commands(
     assert "When was Solvond Labs founded?" in printed["bench show"]
 
 
+@pytest.mark.parametrize("verb", ["run", "retry", "report", "show", "diff"])
+def test_every_option_is_on_the_page(page: str, command: Command, verb: str) -> None:
+    typed = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", command("bench", verb, "--help").out, re.MULTILINE)) - {
+        "--help"
+    }
+    assert "--json" in typed
+    assert [option for option in typed if f"`{option}" not in page and f" {option} " not in page] == []
+
+
+def test_what_is_shown_is_what_is_printed(
+    page: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As far as it is neither the model's nor the clock's."""
+    made, typed = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)[:2]
+    (shown,) = re.findall(r"^```\n(docs.idx: .*?)^```", page, re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    subprocess.run(["bash", "-e", "-c", made], check=True, capture_output=True)
+    ran = [command(*shlex.split(line)[1:]) for line in typed.splitlines()]
+    printed = "\n".join(each.out + each.err for each in ran).splitlines()
+    changing = re.compile(r"\d\.\d|\d/s|Answer|Memory|Evidence|Why|to them|: right|: wrong")
+    lines = [line for line in shown.splitlines() if not changing.search(line)]
+    assert len(lines) > 20
+    assert [line for line in lines if line not in printed] == []
+
+
 def test_the_example_of_a_row_is_a_good_one(page: str, tmp_path: Path) -> None:
     (block,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     (tmp_path / "row.jsonl").write_text(json.dumps(json.loads(block)) + "\n")
