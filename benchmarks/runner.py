@@ -5,7 +5,7 @@ Bars:
 - 1,000 of the lab's questions with direct, rag and trustmargin take at most 1/4 of the time of a plain loop. The loop
   asks one row at a time (``await answer(question, system, kit)`` for each system and question in turn), on an engine of
   the same model that keeps no prefixes and has nobody to share a batch with. Both sides take the same questions in
-  turns of 100, in one process.
+  turns of 250 (60 with ``--quick``), in one process.
 - The runner adds at most 1.5 ms to a row over bare calls (``backend.generate`` of prompts made beforehand, 64 under
   way): with a model in this process that waits 5 ms and says "yes", and with a scripted HTTP server in another process.
 - A run of 500 questions with direct and rag that is killed (``kill -9``) 20 times, each time after another number of
@@ -38,7 +38,7 @@ from _bench import Bench
 THREE = ("direct", "rag", "trustmargin")
 LATENCY_S = 0.005
 WIDTH = 64
-BATCH = 100  # questions that each side of the first comparison takes in turn
+BATCH = 250  # questions that each side of the first comparison takes in turn
 _ROW = (
     '{{"id": "q{n}", "question": "What is number {n}?", "answers": ["answer {n}"], "passages": [{{"text": "{n}"}}]}}\n'
 )
@@ -74,7 +74,7 @@ async def sharing(bench: Bench, folder: Path) -> None:
     from arbitrag.methods import load
     from arbitrag.run import answer, open_kit
 
-    count, batch = bench.pick(quick=(60, 20), full=(1000, BATCH))
+    count, batch = bench.pick(quick=(120, 60), full=(1000, BATCH))
     methods = [load(name)() for name in THREE]
     items = open_set(f"lab:questions?count={count}", seed=bench.options.seed).items
     ours, theirs, processor = [], [], [0.0, 0.0]
@@ -337,7 +337,7 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 part(Path(folder))
     bench.finish(
-        questions=bench.pick(quick=60, full=1000),
+        questions=bench.pick(quick=120, full=1000),
         under_way=WIDTH,
         killed=bench.pick(quick=4, full=20),
         only=bench.options.only,
