@@ -10,6 +10,7 @@ M3-Embedding", section 3.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -68,7 +69,7 @@ async def compare(
         found = {
             "dense": {(left, right): float(known[left].dense @ known[right].dense) for left, right in full},
             "sparse": {(left, right): shared_weight(known[left].sparse, known[right].sparse) for left, right in full},
-            "multi": _late_interactions(full, {text: heads.multi for text, heads in known.items()}),
+            "multi": await asyncio.to_thread(_late_interactions, full, {text: known[text].multi for text in texts}),
         }
     else:
         fresh = [text for text in texts if text not in (stored or {})]

@@ -29,7 +29,7 @@ from arbitrag.stages.filter_parts import FILTERS, Filter
 from arbitrag.stages.gate import GATES, Gate, Gated
 from arbitrag.stages.refusal import REFUSALS, Refusal
 from arbitrag.stages.rerank import RERANKS, Ranked, Rerank
-from arbitrag.types import Dropped, Need, Passage, Question, Strategy, Verdict
+from arbitrag.types import Candidate, Dropped, Need, Passage, Question, Strategy, Verdict
 
 
 class Parts(NamedTuple):
@@ -88,7 +88,7 @@ class Stack:
         gate, filter_, rerank, arbiter, refusal = self.parts
         gated = await gate.ask(question, kit)
         if gated.memory is not None:
-            return _from_memory(gated)
+            return _from_memory(gated.memory, gated)
         found = await kit.retrieve(question, k=self.fetch)
         clean = await filter_.keep(question, found, kit)
         best = await rerank.top(question, clean.kept, self.k, kit)
@@ -96,13 +96,12 @@ class Stack:
         return refusal.apply(_joined(gated, clean, best, arbiter.name, verdict))
 
 
-def _from_memory(gated: Gated) -> Verdict:
-    assert gated.memory is not None
+def _from_memory(memory: Candidate, gated: Gated) -> Verdict:
     return Verdict(
-        gated.memory.text,
+        memory.text,
         Strategy.MEMORY,
         "the gate trusts memory, so nothing was looked up",
-        candidates=(gated.memory,),
+        candidates=(memory,),
         scores=gated.scores,
         decisions=gated.decisions,
         notes=gated.notes,
