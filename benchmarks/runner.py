@@ -160,19 +160,22 @@ async def _overhead(bench: Bench, folder: Path, where: str, model: Any, count: i
         async with places:
             await model.generate(prompt, Sampling())
 
-    extra, bare = [], []
+    extra, bare, processor = [], [], []
     for _ in range(rounds):
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), time.process_time()
         await asyncio.gather(*(call(prompt) for prompt in prompts))
         bare.append(time.perf_counter() - began)
+        spent = time.process_time() - spent
         async with stored(folder, taking_part, [QuestionSet("yes", items)], passages="retrieved") as store:
-            began = time.perf_counter()
+            began, later = time.perf_counter(), time.process_time()
             tally = await run(store, taking_part, passages="retrieved", concurrency=WIDTH)
             extra.append((time.perf_counter() - began - bare[-1]) / count * 1000)
+            processor.append((time.process_time() - later - spent) / count * 1000)
         assert (tally.done, tally.failed) == (count, 0)
     bench.figure(f"{where}: bare call", statistics.median(bare) / count * 1000, unit="ms")
     bench.figure(f"{where}: added by the runner, median", statistics.median(extra), unit="ms a row", at_most=1.5)
     bench.figure(f"{where}: added by the runner, worst round", max(extra), unit="ms a row")
+    bench.figure(f"{where}: added processor time, median", statistics.median(processor), unit="ms a row")
 
 
 def kills(bench: Bench, folder: Path) -> None:
