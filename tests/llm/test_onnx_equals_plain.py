@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -13,8 +14,9 @@ onnx = pytest.importorskip("onnx")
 from engine_parts import CONTEXT, tiny_engine, tiny_model  # noqa: E402  (needs what was just looked for)
 from test_engine_equals_plain import mixtures  # noqa: E402
 
+from arbitrag.llm.batching import Limits  # noqa: E402
 from arbitrag.llm.onnx import open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import InPlaceRuntime  # noqa: E402
+from arbitrag.llm.onnx_in_place import InPlaceRuntime, Memory  # noqa: E402
 from arbitrag.train.export import _weights_of, shape_of  # noqa: E402
 from arbitrag.train.llama_graph import build  # noqa: E402
 
@@ -35,6 +37,22 @@ async def test_with_everything_kept(runtime: InPlaceRuntime) -> None:
 
 async def test_with_evictions(runtime: InPlaceRuntime) -> None:
     await mixtures(lambda: tiny_engine(runtime, prefix_bytes=150 * runtime.facts.token_bytes), seed=12)
+
+
+async def test_with_batches_that_run_out_of_memory(runtime: InPlaceRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for one long row with its spare slots, or for a few short ones, wherever a cache is made or grows."""
+    failures, take = 0, Memory.take
+
+    def cramped(self: Memory, shape: tuple[int, ...]) -> np.ndarray:
+        nonlocal failures
+        if shape[1] > 1 and shape[1] * shape[3] > 400:
+            failures += 1
+            raise MemoryError
+        return take(self, shape)
+
+    monkeypatch.setattr(Memory, "take", cramped)
+    await mixtures(lambda: tiny_engine(runtime, limits=Limits(slots=1 << 60)), seed=14, engines=25)
+    assert failures >= 10
 
 
 async def test_one_at_a_time(runtime: InPlaceRuntime) -> None:
