@@ -65,6 +65,7 @@ def test_without_a_command_help_is_shown(command: Command) -> None:
         "search",
         "ask",
         "replay",
+        "tune",
         "methods",
         "doctor",
         "demo",
@@ -74,7 +75,7 @@ def test_without_a_command_help_is_shown(command: Command) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["index", "search", "ask", "replay", "methods", "doctor", "demo"])
+@pytest.mark.parametrize("name", ["index", "search", "ask", "replay", "tune", "methods", "doctor", "demo"])
 def test_every_command_has_an_example(name: str, command: Command) -> None:
     ran = command(name, "--help")
     assert ran.status == 0

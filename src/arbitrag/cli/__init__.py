@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli import ask, bench, data, demo, doctor, index, lab, methods, replay, search
+from arbitrag.cli import ask, bench, data, demo, doctor, index, lab, methods, replay, search, tune
 from arbitrag.cli.output import complain
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def _command() -> Any:
     app.command(epilog=search.EXAMPLE)(search.search)
     app.command(epilog=ask.EXAMPLE)(ask.ask)
     app.command(epilog=replay.EXAMPLE)(replay.replay)
+    app.command(epilog=tune.EXAMPLE)(tune.tune)
     app.command(epilog=methods.EXAMPLE)(methods.methods)
     app.command(epilog=doctor.EXAMPLE)(doctor.doctor)
     app.command(epilog=demo.EXAMPLE)(demo.demo)

@@ -1,0 +1,91 @@
+"""What tuning found as one HTML page that needs nothing else: no script, no font, no picture, no request.
+
+The heat maps are tables, so that a cell can be read as well as seen: the figure in it is the accuracy in percent. The
+template escapes everything, and names from outside are made printable before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arbitrag.evaluate.tables import NOTHING, name, percent
+from arbitrag.evaluate.tune import HeatMap, Tuned
+from arbitrag.evaluate.tune_text import ends, heading, legend, level, outcome, settings_table
+from arbitrag.text import one_line
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+LEVELS = 10
+_TEMPLATE = Path(__file__).with_name("tune.html")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """``level`` is from 0 to 9, None where there is no value; ``kinds`` are of best, default and near."""
+
+    words: str
+    level: int | None
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A heat map: the first row of ``rows`` is that of the lowest value."""
+
+    title: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    legend: str
+
+
+def page(found: Tuned) -> str:
+    """The page, as a text to be written in UTF-8."""
+    return _template().render(
+        title=f"{found.method} tuned on {name(found.set)}",
+        heading=heading(found),
+        table=settings_table(found),
+        told=[one_line(each, 2000) for each in outcome(found)],
+        options=one_line(found.options, 2000),
+        typed=one_line(found.typed, 2000),
+        maps=[_drawn(each) for each in found.maps],
+        rules=found.rules,
+        about=[("run", name(found.run)), ("command", one_line(found.command, 2000))],
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _drawn(drawn: HeatMap) -> Drawn:
+    low, high = ends(drawn)
+
+    def cell(row: int, column: int) -> Cell:
+        value = drawn.accuracy[row][column]
+        kinds = [("best", drawn.best == (row, column)), ("default", drawn.default == (row, column))]
+        kinds.append(("near", drawn.near[row][column]))
+        shade = None if value is None else level(value, low, high, LEVELS)
+        return Cell(NOTHING if value is None else percent(value), shade, tuple(kind for kind, is_so in kinds if is_so))
+
+    rows = tuple(
+        (f"{value:g}", tuple(cell(row, column) for column in range(len(drawn.column_values))))
+        for row, value in enumerate(drawn.row_values)
+    )
+    return Drawn(
+        f"{drawn.rows} by {drawn.columns}",
+        f"{drawn.rows} ↓ {drawn.columns} →",
+        tuple(f"{value:g}" for value in drawn.column_values),
+        rows,
+        legend(drawn),
+    )

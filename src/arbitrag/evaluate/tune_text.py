@@ -1,0 +1,158 @@
+"""What tuning found, as text for a terminal: the settings, what they gain, and the heat maps in shades."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+from arbitrag.evaluate.formats import plain_table
+from arbitrag.evaluate.measure import METRICS
+from arbitrag.evaluate.tables import NOTHING, Table, name, percent, ranged
+from arbitrag.evaluate.tune import HeatMap, Point, Tuned
+from arbitrag.text import one_line
+
+SHADES = " .:-=+*#%@"
+BEST, DEFAULT = "B", "D"
+LEFT_OUT = {
+    "waiting": "without a row yet",
+    "untraced": "without a trace (bench run --traces keeps them)",
+    "damaged": "with a damaged trace",
+}
+_IDS = 5  # that are named of many
+
+
+def text(found: Tuned, width: int = 100) -> str:
+    """Everything on lines of ``width`` columns where they can be."""
+    lines = [f"{found.method} on {name(found.set)}", *(f"  {line}" for line in heading(found)), ""]
+    table = settings_table(found)
+    lines += [*plain_table(table, width), *(line for note in table.notes for line in textwrap.wrap(note, width)), ""]
+    lines += [line for told in outcome(found) for line in textwrap.wrap(told, width)]
+    for each in found.maps:
+        lines += ["", *_map(each, width)]
+    lines += ["", "Use the best settings:", f"  arbitrag ask --method {found.method} {found.options}"]
+    lines += [f"  arbitrag bench run RUN.db --method {_quoted(found.typed)}", ""]
+    lines += [line for rule in found.rules for line in textwrap.wrap(rule, width)]
+    return "\n".join(lines)
+
+
+def heading(found: Tuned) -> tuple[str, ...]:
+    """What was tuned on, a sentence each."""
+    lines = [f"{found.questions:,} questions" + (f", digest {name(found.digest)}" if found.digest else "")]
+    lines.append(f"recorded by {', '.join(map(name, found.systems))}")
+    lines.append(f"{found.compared:,} of them count" + (f", {found.failed:,} as failed" if found.failed else ""))
+    lines += [f"left out: {len(found.left_out[key]):,} {LEFT_OUT[key]}" for key in LEFT_OUT if key in found.left_out]
+    return tuple(lines)
+
+
+def settings_table(found: Tuned) -> Table:
+    """The best settings and the defaults, with what they reach."""
+    undecided = bool(found.best.undecided or found.default.undecided)
+    names = list(found.grid)
+    rows = tuple(
+        _row(title, point, names, undecided) for title, point in (("best", found.best), ("default", found.default))
+    )
+    head = ("", *names, METRICS[found.metric].title, *(("Undecided", "At most") if undecided else ()))
+    interval = found.best.accuracy
+    note = (
+        f"in percent of {found.compared:,} questions; intervals of {100 * interval.level:g}%: paired bootstrap, "
+        f"{interval.resamples:,} resamples, seed {interval.seed}"
+    )
+    return Table("Settings", head, rows, (note,))
+
+
+def _row(title: str, point: Point, names: Sequence[str], undecided: bool) -> tuple[str, ...]:
+    more = (f"{len(point.undecided):,}", percent(point.at_most)) if undecided else ()
+    return (title, *(f"{point.settings[each]:g}" for each in names), ranged(point.accuracy), *more)
+
+
+def outcome(found: Tuned) -> Iterator[str]:
+    """What the best gains, how flat the optimum is, and what could not be decided, a sentence each."""
+    interval = found.difference
+    yield f"The best minus the defaults: {ranged(interval)} percent points, n = {interval.questions:,}" + (
+        "." if not _noise(found) else ", which could be noise."
+    )
+    yield (
+        f"Of {found.points:,} settings {found.tied:,} {'is' if found.tied == 1 else 'are'} as good as the best, and "
+        f"{found.near:,} ({percent(found.near / found.points)}%) lie within the noise."
+    )
+    if found.decided is not None:
+        yield (
+            f"Over the {found.decided.questions:,} questions that both decide, the difference is "
+            f"{ranged(found.decided)} percent points."
+        )
+    for title, point in (("The best leaves", found.best), ("The defaults leave", found.default)):
+        if point.undecided:
+            yield f"{title} undecided: {_listed(point.undecided)}."
+    for why, count in found.reasons.items():
+        yield f"Somewhere on the grid, {count:,} question{'s' if count > 1 else ''}: {name(why)}."
+    if found.reasons:
+        yield recording(found)
+    yield from found.notes
+
+
+def recording(found: Tuned) -> str:
+    """How more can be recorded."""
+    more = {"bridge": ' --method "bridge alpha=0 beta=0" --method "bridge alpha=0 beta=9"'}.get(found.method, "")
+    return (
+        f"{found.undecided_points:,} settings leave a question undecided. A run with more settings records more: "
+        f"arbitrag bench run RUN.db --traces{more}"
+    )
+
+
+def _noise(found: Tuned) -> bool:
+    low, high = found.difference.low, found.difference.high
+    return low is None or high is None or low <= 0 <= high
+
+
+def _listed(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _IDS:,} more" if len(ids) > _IDS else ""
+    return f"{len(ids):,}: {', '.join(one_line(each, 40) for each in ids[:_IDS])}{more}"
+
+
+def _quoted(words: str) -> str:
+    return '"' + "".join(f"\\{sign}" if sign in '\\"$`' else sign for sign in words) + '"'
+
+
+def legend(drawn: HeatMap) -> str:
+    """What the lightest and the darkest stand for."""
+    low, high = ends(drawn)
+    return f"from {percent(low)} to {percent(high)} percent, all other settings as in the best"
+
+
+def ends(drawn: HeatMap) -> tuple[float, float]:
+    """The lowest and the highest accuracy."""
+    cells = [cell for row in drawn.accuracy for cell in row if cell is not None]
+    return min(cells), max(cells)
+
+
+def level(value: float, low: float, high: float, levels: int) -> int:
+    """Which of the levels, from 0, a value is in; the highest where all are equal."""
+    return levels - 1 if high - low < 1e-12 else min(levels - 1, int((value - low) / (high - low) * levels))
+
+
+def _map(drawn: HeatMap, width: int) -> Iterator[str]:
+    """A line for each row, darker where more is right; columns that would not fit are joined, showing their best."""
+    low, high = ends(drawn)
+    labels = [f"{value:g}" for value in drawn.row_values]
+    margin = max(map(len, labels)) + 2
+    room = max(1, width - margin)
+    joined = -(-len(drawn.column_values) // room)
+    wide = 2 if 2 * len(drawn.column_values) <= room else 1
+    told = (
+        f"{drawn.rows} (down) by {drawn.columns} (across): '{SHADES[0]}' to '{SHADES[-1]}' are {legend(drawn)}; "
+        f"{BEST} is the best, {DEFAULT} the defaults"
+    )
+    yield from textwrap.wrap(told + (f"; {joined} columns are joined, showing their best" if joined > 1 else ""), width)
+    marks: Mapping[tuple[int, int] | None, str] = {drawn.default: DEFAULT, drawn.best: BEST}
+    for number, (label, row) in enumerate(zip(labels, drawn.accuracy, strict=True)):
+        signs = []
+        for first in range(0, len(row), joined):
+            places = range(first, min(first + joined, len(row)))
+            there = [cell for cell in (row[place] for place in places) if cell is not None]
+            found = [marks[number, place] for place in places if (number, place) in marks]
+            shade = SHADES[level(max(there), low, high, len(SHADES))] if there else NOTHING
+            signs.append((min(found) if found else shade) * wide)
+        yield f"{label.rjust(margin - 2)} |{''.join(signs)}|"
+    first_value, last_value = f"{drawn.column_values[0]:g}", f"{drawn.column_values[-1]:g}"
+    across = wide * -(-len(drawn.column_values) // joined)
+    yield " " * margin + first_value + last_value.rjust(max(1, across - len(first_value)))

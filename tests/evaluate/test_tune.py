@@ -1,0 +1,362 @@
+"""Tuning on runs whose best settings are known by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tune_parts import FAILED, UNTRACED, WAITING, ThreeHeads, bridge, margin, recorded
+
+from arbitrag.errors import DataError, UsageError
+from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.tune import Tuned, tune
+from arbitrag.evaluate.tune_bridge import VALUES, BridgeGrid
+from arbitrag.methods.base import Method
+from arbitrag.methods.bridge import Bridge
+from arbitrag.methods.rag import Rag
+from arbitrag.methods.trustmargin import TrustMargin
+from arbitrag.stages.decision_tree import REFLECT, Agreement, decide
+from arbitrag.stages.knowledge_scores import HEADS
+from arbitrag.types import Strategy
+
+FOUR = (
+    margin(1, -1.0, 0.0, "evidence"),  # right above a margin of -1
+    margin(2, -3.0, 0.0, "memory"),  # right at a threshold of -3 and above
+    margin(3, -2.0, 0.0, "evidence"),  # right below a threshold of -2
+    margin(4, 0.0, 0.0, "memory", agree=True),
+)
+EVERYTHING = bridge(1, 70, "east", "east")  # S1 = S4 = 1: both
+MEMORY = bridge(2, 10, "north", "north", ("Mira",))  # T_ret 0.1, T_llm 0.9
+EVIDENCE = bridge(3, 90, "north", "nothing", ("Brend",))  # T_ret 1.8, T_llm 0
+BETWEEN = bridge(4, 40, "I don't know", "nothing", ("Brend",))  # T_ret 0.8, T_llm 0: reflects by default
+
+
+def tuned(path: Path, method: str, **more: Any) -> Tuned:
+    with Store.open(path) as store:
+        return tune(store, method, **{"resamples": 200, **more})
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("runs") / "four.db", {"trustmargin": TrustMargin()}, FOUR)
+
+
+def test_the_best_threshold_is_found_and_ties_go_to_the_defaults(four: Path) -> None:
+    found = tuned(four, "trustmargin")
+    assert found.best.settings == {"weight": 0.5, "threshold": -2.1}
+    assert found.default.settings == {"weight": 0.5, "threshold": -1.5}
+    assert (found.best.accuracy.mean, found.default.accuracy.mean) == (1.0, 0.75)
+    assert (found.difference.mean, found.difference.questions) == (0.25, 4)
+    assert (found.points, found.tied) == (21 * 71, 21 * 10)  # thresholds from -3 to -2.1, at any weight
+    assert (found.best.undecided, found.undecided_points, found.reasons, found.decided) == ((), 0, {}, None)
+    assert found.notes == ("1 of 4 questions were decided without a margin, so no setting changes them.",)
+    assert found.options == "--set weight=0.5 --set threshold=-2.1"
+    assert found.typed == "trustmargin weight=0.5 threshold=-2.1"
+
+
+def test_at_the_threshold_memory_keeps_the_answer(four: Path) -> None:
+    found = tuned(four, "trustmargin", grid=["weight=0.5", "threshold=-3.000001,-3,-2.000001,-2"])
+    (drawn,) = found.maps
+    assert drawn.accuracy == ((0.75, 1.0, 1.0, 0.75),)
+    assert (drawn.rows, drawn.columns, drawn.best, drawn.default) == ("weight", "threshold", (0, 2), None)
+
+
+def test_defaults_that_are_as_good_stay(four: Path, tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR[:2])
+    found = tuned(path, "trustmargin")
+    assert found.best.settings == found.default.settings == {"weight": 0.5, "threshold": -1.5}
+    assert (found.difference.mean, found.difference.low, found.difference.high) == (0.0, 0.0, 0.0)
+    assert found.tied == 21 * 20  # thresholds from -3 to -1.1
+
+
+def test_the_weight_counts(tmp_path: Path) -> None:
+    """A prior of -4 and a binding of 4: evidence above -1.5 from a weight of 0.7 on."""
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, [margin(1, -4.0, 4.0, "evidence")])
+    found = tuned(path, "trustmargin", grid=["threshold=-1.5"])
+    assert found.best.settings == {"weight": 0.7, "threshold": -1.5}
+    assert found.tied == 14  # 0.7 to 2
+    assert (found.difference.low, found.difference.high) == (None, None)  # of one question nothing can be said
+
+
+def test_what_lies_within_the_noise_is_counted(tmp_path: Path) -> None:
+    """At -2.1 all 40 are right; a threshold of -1.5 loses 1 of them, -0.5 loses 21: a mean of 0.525, far beyond."""
+    many = [margin(n, -1.0, 0.0, "evidence") for n in range(1, 21)] + [margin(21, -2.0, 0.0, "evidence")]
+    many += [margin(n, -3.0, 0.0, "memory") for n in range(22, 41)]
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, many)
+    found = tuned(path, "trustmargin", grid=["weight=0.5", "threshold=-2.1,-1.5,-0.5"])
+    assert found.best.settings["threshold"] == -2.1
+    (drawn,) = found.maps
+    assert drawn.accuracy == ((1.0, 39 / 40, 19 / 40),)
+    assert drawn.near == ((True, True, False),)  # one of 40: 0.025 is less than 1.96 times 0.025
+    assert (found.tied, found.near) == (1, 2)
+
+
+def test_rows_that_cannot_be_decided_again_are_counted(tmp_path: Path) -> None:
+    kept = {("trustmargin", "q1"): FAILED, ("trustmargin", "q2"): WAITING, ("trustmargin", "q4"): UNTRACED}
+    found = tuned(recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, kept=kept), "trustmargin")
+    assert (found.questions, found.compared, found.failed) == (4, 2, 1)
+    assert found.left_out == {"waiting": ("q2",), "untraced": ("q4",)}
+    assert (found.best.accuracy.mean, found.default.accuracy.mean) == (0.5, 0.0)  # the failed one is wrong
+
+
+def test_a_damaged_trace_is_left_out(tmp_path: Path) -> None:
+    def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
+        return {"q1": trace | {"format": 99}, "q2": trace | {"decisions": 3}}.get(question, trace)
+
+    found = tuned(recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, edit=edit), "trustmargin")
+    assert (found.compared, found.left_out) == (2, {"damaged": ("q1", "q2")})
+
+
+def test_numbers_that_the_calls_contradict_are_told(tmp_path: Path) -> None:
+    """The decision says a margin; the calls are of answers that agree."""
+
+    def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
+        if question != "q4":
+            return trace
+        return trace | {
+            "decisions": [{"stage": "margin", "rule": "", "inputs": {"prior": -1.0, "binding": 0.0}, "outcome": ""}]
+        }
+
+    found = tuned(recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, edit=edit), "trustmargin")
+    assert found.reasons == {"decides otherwise than its recorded numbers say": 1}
+    assert found.best.undecided == found.default.undecided == ("q4",)
+
+
+def test_other_settings_stay_and_are_typed(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run.db", {"trustmargin k=3 threshold=-2.5": TrustMargin(k=3, threshold=-2.5)}, FOUR)
+    found = tuned(path, "trustmargin")
+    assert found.best.settings == {"weight": 0.5, "threshold": -2.1}  # ties go to the defaults, not to what was run
+    assert found.options == "--set k=3 --set weight=0.5 --set threshold=-2.1"
+
+
+def test_several_forms_of_a_method_are_to_be_chosen_from(tmp_path: Path) -> None:
+    systems: dict[str, Method] = {"trustmargin": TrustMargin(), "trustmargin k=3": TrustMargin(k=3), "rag": Rag()}
+    path = recorded(tmp_path / "run.db", systems, FOUR)
+    with pytest.raises(UsageError, match="in 2 forms; choose one with --system: trustmargin; trustmargin k=3"):
+        tuned(path, "trustmargin")
+    assert tuned(path, "trustmargin", system="trustmargin k=3").fixed["k"] == 3
+    with pytest.raises(UsageError, match="unknown system 'trustmargn'"):
+        tuned(path, "trustmargin", system="trustmargn")
+
+
+def test_a_run_of_another_method_is_an_error(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run.db", {"rag": Rag()}, FOUR)
+    with pytest.raises(UsageError, match="the run has no trustmargin; its methods: rag"):
+        tuned(path, "trustmargin")
+    with pytest.raises(UsageError, match="settings to tune in trustmargin and bridge; got 'rag'"):
+        tuned(path, "rag")
+
+
+def test_a_run_without_traces_is_an_error(tmp_path: Path) -> None:
+    kept = {("trustmargin", f"q{n}"): UNTRACED for n in range(1, 4)} | {("trustmargin", "q4"): FAILED}
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, kept=kept)
+    with pytest.raises(DataError, match="can be decided again: 1 failed, 3 answered without a trace") as error:
+        tuned(path, "trustmargin")
+    assert "--method trustmargin --traces" in str(error.value)
+
+
+def test_a_set_without_a_row_is_an_error(tmp_path: Path) -> None:
+    kept = {("trustmargin", f"q{n}"): WAITING for n in range(1, 5)}
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, kept=kept)
+    with pytest.raises(DataError, match="can be decided again: 4 not yet answered"):
+        tuned(path, "trustmargin")
+
+
+@pytest.mark.parametrize("name", ["test", "trd-test", "Test", "test?poisoned=1", "my_tests", "test set"])
+def test_a_set_to_test_on_is_refused(tmp_path: Path, name: str) -> None:
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, name=name)
+    for wanted in (None, name):
+        with pytest.raises(UsageError, match=r"is a set to test on.*\n.*--on-test"):
+            tuned(path, "trustmargin", set=wanted)
+    assert tuned(path, "trustmargin", on_test=True).set == name
+
+
+@pytest.mark.parametrize("name", ["validation", "contest", "latest", "attestation", "lab:questions?count=5"])
+def test_other_sets_are_not(tmp_path: Path, name: str) -> None:
+    path = recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, name=name)
+    assert tuned(path, "trustmargin").set == name
+
+
+def test_an_unknown_set_is_an_error(four: Path) -> None:
+    with pytest.raises(UsageError, match="unknown question set 'validaton'"):
+        tuned(four, "trustmargin", set="validaton")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("threshold", "--grid takes NAME=FIRST:LAST:STEP"),
+        ("threshold=", "--grid takes"),
+        ("threshold=a,b", "--grid takes"),
+        ("threshold=1:2", "--grid takes"),
+        ("threshold=nan", "--grid takes"),
+        ("threshold=2:1:0.1", "--grid goes up"),
+        ("threshold=1:2:0", "--grid goes up"),
+        ("threshold=0:1:0.0001", "more than 1,000 values"),
+        ("treshold=1", "unknown setting to tune 'treshold'. Did you mean 'threshold'?"),
+    ],
+)
+def test_a_grid_that_is_none_is_an_error(four: Path, typed: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words.replace("?", "\\?")):
+        tuned(four, "trustmargin", grid=[typed])
+
+
+def test_a_best_at_the_edge_and_defaults_off_the_grid_are_told(four: Path) -> None:
+    found = tuned(four, "trustmargin", grid=["threshold=-2.5,-2.4", "weight=0.5"])
+    assert "The best lies at the edge of the values tried of threshold; try more with --grid." in found.notes
+    worse = tuned(four, "trustmargin", grid=["threshold=0,1", "weight=0.5"])
+    assert "The defaults are not on this grid, and they do better than the best that is." in worse.notes
+    assert (worse.difference.mean, worse.maps[0].default) == (-0.25, None)
+
+
+def test_bridge_is_tuned_and_what_was_not_recorded_is_named(tmp_path: Path) -> None:
+    """Alpha from 0.9 on refuses where memory is right; beta to 0.8 would answer b4, for which no call was recorded."""
+    path = recorded(tmp_path / "run.db", {"bridge": Bridge()}, [EVERYTHING, MEMORY, EVIDENCE, BETWEEN])
+    found = tuned(path, "bridge", grid=["alpha=0.5,1", "beta=0.5,1.1,2"])
+    assert found.default.accuracy.mean == 0.75  # b4 is refused after three reflections
+    assert found.best.settings == {"alpha": 0.5, "beta": 1.1}
+    (drawn,) = found.maps
+    # alpha 1: b2 is refused; beta 2: b3 is not answered, but reflected on, which was not recorded (1.8 >= alpha)
+    assert drawn.accuracy == ((0.75, 0.75, 0.5), (0.5, 0.5, 0.25))
+    assert found.reasons == {"needs a call that was not recorded": 2}  # b4 at a beta of 0.5, b3 at one of 2
+    assert found.undecided_points == 4
+    assert found.best.undecided == ()
+    assert found.best.at_most == 0.75
+    assert (found.points, found.tied) == (6, 2)
+    assert "The encoder compares by its dense head alone, so no weight matters: none is tuned." in found.notes
+
+
+def test_what_another_system_recorded_serves(tmp_path: Path) -> None:
+    """With a run of beta 0.5 beside it, b4 is answered there, and rightly; an undecided point counts as wrong."""
+    systems = {"bridge": Bridge(), "bridge beta=0.5": Bridge(beta=0.5)}
+    path = recorded(tmp_path / "run.db", systems, [EVERYTHING, MEMORY, EVIDENCE, BETWEEN])
+    found = tuned(path, "bridge", grid=["alpha=0.5,1", "beta=0.5,1.1"])
+    assert found.systems == ("bridge", "bridge beta=0.5")
+    assert found.best.settings == {"alpha": 0.5, "beta": 0.5}
+    assert (found.best.accuracy.mean, found.default.accuracy.mean, found.difference.mean) == (1.0, 0.75, 0.25)
+    assert found.reasons == {}
+
+
+def test_the_difference_over_what_both_decide(tmp_path: Path) -> None:
+    """Only a beta of 0.5 was run: the defaults leave b4 undecided, and it counts as wrong for them."""
+    path = recorded(tmp_path / "run.db", {"bridge beta=0.5": Bridge(beta=0.5)}, [EVERYTHING, MEMORY, BETWEEN])
+    found = tuned(path, "bridge", grid=["alpha=0.5", "beta=0.5,1.1"])
+    assert found.best.accuracy.mean == 1.0
+    assert found.default.accuracy.mean == pytest.approx(2 / 3)
+    assert (found.default.undecided, found.default.at_most) == (("b4",), 1.0)
+    assert found.decided is not None
+    assert (found.decided.mean, found.decided.questions) == (0.0, 2)
+
+
+def test_systems_that_recorded_other_numbers_do_not_serve(tmp_path: Path) -> None:
+    def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
+        if system == "bridge" or question != "b4":
+            return trace
+        for decision in trace["decisions"]:
+            if decision["stage"] == "agreement":
+                decision["inputs"]["s3_dense"] = 0.5
+        return trace
+
+    systems = {"bridge": Bridge(), "bridge beta=0.5": Bridge(beta=0.5)}
+    path = recorded(tmp_path / "run.db", systems, [EVERYTHING, BETWEEN], edit=edit)
+    found = tuned(path, "bridge", grid=["alpha=0.5", "beta=0.5,1.1"])
+    assert found.left_out == {"apart": ("b4",)}
+    assert found.reasons == {"needs a call that was not recorded": 1}
+    assert any(note.startswith("Of 1 questions the systems recorded different numbers") for note in found.notes)
+
+
+def test_the_weights_are_tuned_by_their_shares(tmp_path: Path) -> None:
+    """Dense S1 and S4 are 1, the others 0.25: both are trusted above a dense share of 1/3; else a call is missing."""
+    path = recorded(tmp_path / "run.db", {"bridge": Bridge()}, [bridge(1, 70, "east", "east", encoder=ThreeHeads())])
+    found = tuned(
+        path,
+        "bridge",
+        grid=["dense_weight=0.2,0.4,0.8", "sparse_weight=0.2,0.4,2", "multi_weight=0.15,0.3", "alpha=0.5"],
+    )
+    best = {"alpha": 0.5, "beta": 1.1, "dense_weight": 0.4, "sparse_weight": 0.2, "multi_weight": 0.3}
+    assert found.best.settings == best
+    assert found.points == 20 * (18 - 2)  # 2 of the shares come twice
+    alphas, weights = found.maps
+    assert (alphas.rows, alphas.columns) == ("alpha", "beta")
+    assert (weights.rows, weights.columns, weights.best, weights.default) == (
+        *("dense_weight", "sparse_weight"),
+        *((1, 0), (1, 0)),
+    )
+    assert weights.accuracy == ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 0.0))  # with a multi_weight of 0.3
+
+
+def test_without_grid_options_the_shares_of_a_thousand_weights_are_tried_once() -> None:
+    rounds = [({f"s{n}_{head}": 0.5 for n in range(1, 5) for head in HEADS} | {"r_p": 0.5, "g_p": 0.5},)]
+    grid = BridgeGrid.of(rounds, VALUES)
+    shares = {tuple(Fraction(each, sum(weights)) for each in weights) for weights in product(range(1, 11), repeat=3)}
+    assert len(grid.planes) == len(shares)
+    assert grid.planes[0] == {"dense_weight": 0.4, "sparse_weight": 0.2, "multi_weight": 0.4}
+
+
+def test_a_head_that_is_missing_keeps_its_weight() -> None:
+    rounds = [({f"s{n}_{head}": 0.5 for n in range(1, 5) for head in ("dense", "sparse")} | {"r_p": 0.5, "g_p": 0.5},)]
+    grid = BridgeGrid.of(rounds, VALUES)
+    assert grid.notes == ("The encoder has no multi-vector head, so its weight is not tuned.",)
+    assert set(grid.values) == {"alpha", "beta", "dense_weight", "sparse_weight"}
+    assert {plane["multi_weight"] for plane in grid.planes} == {0.4}
+    with pytest.raises(DataError, match="compared by different heads"):
+        BridgeGrid.of([*rounds, ({"s1_dense": 0.5, "r_p": 0.5, "g_p": 0.5},)], VALUES)
+
+
+def walked(rounds: Sequence[Mapping[str, float]], alpha: float, beta: float) -> int:
+    """The code of the path by the tree itself, a round after the other."""
+    for reached, numbers in enumerate(rounds):
+        agreement = Agreement(*(numbers[f"s{n}_dense"] for n in range(1, 5)))
+        outcome = decide(agreement, numbers["r_p"], numbers["g_p"], alpha, beta)
+        if outcome != REFLECT:
+            return 5 * reached + list(Strategy).index(outcome)
+    return 5 * len(rounds) - 1
+
+
+def test_the_codes_lead_where_the_tree_leads() -> None:
+    """Against ``decide`` on tenths, so that many numbers lie exactly at a threshold, through up to three rounds."""
+    draw = random.Random(1)
+    rounds = []
+    for number in range(300):
+        bias = draw.choice((0.1, 0.4, 0.5, 0.9))
+        tenths = [[draw.randrange(11) / 10 for _ in range(4)] for _ in range(1 + number % 3)]
+        rounds.append(
+            [
+                {f"s{n}_dense": each[n - 1] for n in range(1, 5)} | {"r_p": bias, "g_p": round(1 - bias, 1)}
+                for each in tenths
+            ]
+        )
+    thresholds = (0.1, 0.3, 0.4, 0.5, 0.6, 0.9, 1.2)
+    grid = BridgeGrid.of(rounds, {**VALUES, "alpha": thresholds, "beta": thresholds})
+    codes = grid.codes(grid.planes[0], thresholds, thresholds, slice(0, len(rounds)))
+    assert (codes[7:19] == grid.codes(grid.planes[0], thresholds, thresholds, slice(7, 19))).all()
+    seen = set()
+    for place, row, column in np.ndindex(codes.shape):
+        expected = walked(rounds[place], thresholds[row], thresholds[column])
+        assert codes[place, row, column] == expected
+        seen.add(expected)
+    assert seen == set(range(15))
+
+
+def test_bridge_without_a_tree_has_nothing_to_tune(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run.db", {"bridge tree=False": Bridge(tree=False)}, [EVERYTHING])
+    with pytest.raises(UsageError, match="tree=False decides by no threshold"):
+        tuned(path, "bridge")
+
+
+def test_progress_is_shown(four: Path) -> None:
+    shown: list[tuple[int, int, str]] = []
+    tuned(four, "trustmargin", show=lambda done, total, what: shown.append((done, total, what)))
+    assert {what for _, _, what in shown} == {
+        "reading what was recorded",
+        "deciding again",
+        "trying settings",
+        "comparing with the best",
+    }
+    assert all(0 <= done < total for done, total, _ in shown)
