@@ -30,7 +30,7 @@ def demo(as_json: AsJson = False) -> None:
         ]
         say_json(rows)
         return
-    say("The embedded model, a small one that was trained on an invented world, answers with the method trustmargin.\n")
+    say("The embedded model, a small one that was trained on an invented world, answers.\n")
     say("\n\n".join(_told(number, case, verdict) for number, (case, verdict) in enumerate(answered, 1)))
     say('\nAsk it yourself: arbitrag ask "…"     Ask your own documents: arbitrag index ./docs -o docs.idx')
 
@@ -38,13 +38,14 @@ def demo(as_json: AsJson = False) -> None:
 async def _answered() -> list[tuple[DemoCase, Verdict]]:
     from arbitrag.kit import Kit
     from arbitrag.lab.model import demo_cases, open_lab
+    from arbitrag.methods import load
     from arbitrag.retrieve.fixed import FixedRetriever
     from arbitrag.run import answer
 
     llm = open_lab()
     try:
         return [
-            (case, await answer(case.question, "trustmargin", Kit.of(llm, FixedRetriever(case.passages))))
+            (case, await answer(case.question, load(case.method)(), Kit.of(llm, FixedRetriever(case.passages))))
             for case in demo_cases()
         ]
     finally:

@@ -48,7 +48,7 @@ def manifest() -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class DemoCase:
-    """A question with given passages. ``truth`` is for the viewer: no method sees it.
+    """A question with given passages for a method. ``truth`` is for the viewer: no method sees it.
 
     ``kind`` says which source is right: memory alone, the evidence alone, memory against a planted passage, or neither.
     """
@@ -59,6 +59,7 @@ class DemoCase:
     passages: tuple[Passage, ...]
     truth: str
     lesson: str
+    method: str = "trustmargin"
 
 
 def demo_cases() -> tuple[DemoCase, ...]:
