@@ -30,8 +30,9 @@ from typing import Any, ClassVar
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit, gather
 from arbitrag.stages.bridge_log import BridgeLog
-from arbitrag.stages.collect import Sources, collect, memory_blocks, room_for
+from arbitrag.stages.collect import Sources, collect, room_for
 from arbitrag.stages.decision_tree import REFLECT, Outcome, trust, walk
+from arbitrag.stages.grouping import memory_blocks
 from arbitrag.stages.knowledge_scores import MATCHES, Measured, measure, shares
 from arbitrag.stages.lines import parse_answer
 from arbitrag.stages.reading import Reading, read_reply

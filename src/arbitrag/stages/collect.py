@@ -91,8 +91,3 @@ class Sources:
     def passages(self) -> tuple[Passage, ...]:
         """What was retrieved, each passage once."""
         return distinct_passages((*self.external, *self.collected.retrieved))
-
-
-def memory_blocks(texts: Sequence[str]) -> tuple[Block, ...]:
-    """Texts from memory as items of a prompt."""
-    return tuple(Block("memory", {"number": str(number), "text": text}) for number, text in enumerate(texts, 1))
