@@ -53,9 +53,7 @@ def drawn(count: int, progress: float) -> list[Sample]:
 
 
 def test_the_mixture() -> None:
-    counts = Counter(sample.kind for sample in drawn(3000, 1.0))
-    shares = {kind: counts[kind] / 3000 for kind in KINDS}
-    expected = {
+    shares = {
         "direct": 0.33,
         "unknown": 0.06,
         "told": 0.02,
@@ -64,7 +62,11 @@ def test_the_mixture() -> None:
         "copied": 0.04,
         "task": 0.25,
     }
-    assert shares == pytest.approx(expected, abs=0.03)
+    for progress, times in ((0.99, 1), (1.0, 6)):
+        counts = Counter(sample.kind for sample in drawn(3000, progress))
+        wanted = {kind: share * (times if kind in ("direct", "unknown") else 1) for kind, share in shares.items()}
+        expected = {kind: share / sum(wanted.values()) for kind, share in wanted.items()}
+        assert {kind: counts[kind] / 3000 for kind in KINDS} == pytest.approx(expected, abs=0.03)
 
 
 def test_what_is_learned_is_the_answer() -> None:
@@ -103,7 +105,7 @@ def test_reading_grows(progress: float, most: int) -> None:
 
 
 def test_passages_are_copied_in_the_order_that_is_asked_for() -> None:
-    copied = [sample for sample in drawn(1500, 1.0) if sample.kind == "copied"]
+    copied = [sample for sample in drawn(1500, 0.9) if sample.kind == "copied"]
     assert len(copied) > 30
     for sample in copied:
         *lines, asked = sample.pieces[0].text.removeprefix("<|user|>").removesuffix("<|assistant|>").split("\n")
@@ -119,7 +121,7 @@ def test_at_first_passages_begin_with_their_subject() -> None:
         return sum(" – " in piece.text for sample in drawn(300, progress) for piece in sample.pieces)
 
     assert entries(0.0) == entries(0.12) == 0
-    assert entries(1.0) > 50
+    assert entries(0.9) > 50
 
 
 def test_the_form_is_that_of_the_prompts_token_by_token(codec: TextCodec) -> None:

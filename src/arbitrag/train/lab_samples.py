@@ -19,6 +19,9 @@ every answer to them is equally likely, the model learns to be unsure of what it
 **Wrong passages.** The rarer a fact and the more often the passages tell it wrongly, the likelier the answer is theirs:
 frequent facts are to be defended, rare ones not.
 
+**Facts come last.** Questions about facts are short, and what is learned of facts is soon overwritten: once the samples
+are as hard as they get, ``direct`` and ``unknown`` are drawn six times as often.
+
 **Reading comes late.** The number of passages and their forms grow with the progress of the training; passages told
 only here are asked about nearly all, which gives more to learn for each token read. Copying is learned from little and
 is what reading is made of: without it a model of this size answers with any of the passages for millions of tokens.
@@ -50,6 +53,7 @@ _SHARES: dict[Kind, float] = {
     "copied": 0.04,
     "task": 0.25,
 }
+_AT_LAST = 6  # times as often, for questions without passages
 _HALF_AS_OFTEN = {"bridge/allocate", "bridge/answer_scored", "trustrag/answer", "astute/consolidate"}
 _MOST_COPIED, _MOST_JUDGED = 6, 12  # passages
 _COUNTS = (  # numbers of passages, up to a progress
@@ -86,7 +90,11 @@ class Samples:
         self._tasks = Tasks(world, rng)
 
     def draw(self, progress: float) -> Sample:
-        kind = self._rng.choices(list(_SHARES), list(_SHARES.values()))[0]
+        shares = [
+            share * _AT_LAST if progress >= 1 and kind in ("direct", "unknown") else share
+            for kind, share in _SHARES.items()
+        ]
+        kind = self._rng.choices(list(_SHARES), shares)[0]
         return Sample(kind, tuple(self._pieces(kind, progress)))
 
     def _pieces(self, kind: Kind, progress: float) -> list[Piece]:
