@@ -107,10 +107,27 @@ def test_rows_that_cannot_be_decided_again_are_counted(tmp_path: Path) -> None:
 
 def test_a_damaged_trace_is_left_out(tmp_path: Path) -> None:
     def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
-        return {"q1": trace | {"format": 99}, "q2": trace | {"decisions": 3}}.get(question, trace)
+        damage = {"q1": {"format": 99}, "q2": {"decisions": []}, "q3": {"calls": 3}}
+        return trace | damage.get(question, {})
 
     found = tuned(recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, edit=edit), "trustmargin")
     assert (found.compared, found.left_out) == (2, {"damaged": ("q1", "q2")})
+    assert found.reasons == {"has a damaged trace": 1}  # its decision could be read, its calls cannot
+    assert (found.best.undecided, found.best.accuracy.mean, found.best.at_most) == (("q3",), 0.5, 1.0)
+
+
+def test_a_call_that_had_failed_is_told(tmp_path: Path) -> None:
+    """The memory's call of the third question is edited into a failure, so that no setting answers it."""
+
+    def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
+        if question == "q3":
+            call = next(call for call in trace["calls"] if call["kind"] == "generate")
+            call |= {"error": "BackendError: HTTP 500", "result": None}
+        return trace
+
+    found = tuned(recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, edit=edit), "trustmargin")
+    assert found.reasons == {"fails: BackendError": 1}
+    assert found.default.undecided == ("q3",)
 
 
 def test_numbers_that_the_calls_contradict_are_told(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from arbitrag.methods import load
 from arbitrag.methods.base import settings
 from arbitrag.replay import decide_again
 from arbitrag.text import one_line
+from arbitrag.trace import Trace
 from arbitrag.types import to_plain
 
 VALUES: Mapping[str, Values] = {"trustmargin": tune_margin.VALUES, "bridge": tune_bridge.VALUES}
@@ -44,6 +45,7 @@ RULES = (
 )
 _TEST = re.compile(r"(?<![a-z])tests?(?:[ _-]?set)?(?![a-z])", re.IGNORECASE)
 _UNRECORDED = "needs a call that was not recorded"
+_DAMAGED = "has a damaged trace"
 _OTHERWISE = "decides otherwise than its recorded numbers say"
 _BLOCK = 4_000_000  # codes at a time, which bounds the memory to some tens of MB
 _Z = 1.959964  # of a two-sided 95% under the normal distribution
@@ -276,22 +278,29 @@ class _Paths:
         for number, (place, by_code) in enumerate(asked.items()):
             self._show(number, len(asked), "deciding again")
             case = self._cases[place]
+            try:
+                trace = joined_trace(self._run, self._set, case)
+            except ValueError:
+                trace = None
             for code, changes in by_code.items():
                 self._known[place, code] = True
-                try:
-                    trace = joined_trace(self._run, self._set, case)
-                    verdict = await decide_again(trace, {name: repr(value) for name, value in changes.items()})
-                except TraceError:
-                    why = _UNRECORDED
-                except (ArbitragError, ValueError) as error:
-                    why = f"fails: {type(error).__name__}"
-                else:
-                    if self._grid.taken(verdict) == code:
-                        self.scores[place, code] = self._metric(verdict.answer, case.item)
-                        continue
-                    why = _OTHERWISE
-                self.undecided[place, code] = True
-                self._why[place, why] = None
+                why = _DAMAGED if trace is None else await self._learn(trace, place, code, changes)
+                if why:
+                    self.undecided[place, code] = True
+                    self._why[place, why] = None
+
+    async def _learn(self, trace: Trace, place: int, code: int, changes: Mapping[str, float]) -> str:
+        """Decide one path again; gives why that cannot be done, or nothing."""
+        try:
+            verdict = await decide_again(trace, {name: repr(value) for name, value in changes.items()})
+        except TraceError:
+            return _UNRECORDED
+        except ArbitragError as error:
+            return f"fails: {type(error).__name__}"
+        if self._grid.taken(verdict) != code:
+            return _OTHERWISE
+        self.scores[place, code] = self._metric(verdict.answer, self._cases[place].item)
+        return ""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """What tuning found as one HTML page that needs nothing else: no script, no font, no picture, no request.
 
-The heat maps are tables, so that a cell can be read as well as seen: the figure in it is the accuracy in percent. The
-template escapes everything, and names from outside are made printable before.
+The heat maps are tables, so that a cell can be read as well as seen: the figure in it is the accuracy in percent. In a
+map with many columns it is shown when the cell is pointed at, so that the map is seen whole. The template escapes
+everything, and names from outside are made printable before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 LEVELS = 10
+_NARROW = 32  # columns that have room for figures
 _TEMPLATE = Path(__file__).with_name("tune.html")
 
 
@@ -34,13 +36,14 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A heat map: the first row of ``rows`` is that of the lowest value."""
+    """A heat map: the first row of ``rows`` is that of the lowest value. A ``wide`` one has no room for figures."""
 
     title: str
     corner: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     legend: str
+    wide: bool
 
 
 def page(found: Tuned) -> str:
@@ -88,4 +91,5 @@ def _drawn(drawn: HeatMap) -> Drawn:
         tuple(f"{value:g}" for value in drawn.column_values),
         rows,
         legend(drawn),
+        len(drawn.column_values) > _NARROW,
     )

@@ -152,7 +152,7 @@ def _rounds(plain: Mapping[str, Any], read: Read) -> tuple[Round, ...] | None:
         return None
     try:
         return read(from_plain(tuple[Decision, ...], plain["decisions"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, LookupError):
         return None
 
 

@@ -68,9 +68,12 @@ def _row(title: str, point: Point, names: Sequence[str], undecided: bool) -> tup
 def outcome(found: Tuned) -> Iterator[str]:
     """What the best gains, how flat the optimum is, and what could not be decided, a sentence each."""
     interval = found.difference
-    yield f"The best minus the defaults: {ranged(interval)} percent points, n = {interval.questions:,}" + (
-        "." if not _noise(found) else ", which could be noise."
-    )
+    if found.best.settings == found.default.settings:
+        yield "Nothing that was tried is better than the defaults: keep them."
+    else:
+        yield f"The best minus the defaults: {ranged(interval)} percent points, n = {interval.questions:,}" + (
+            ", which could be noise." if _noise(found) else "."
+        )
     yield (
         f"Of {found.points:,} settings {found.tied:,} {'is' if found.tied == 1 else 'are'} as good as the best, and "
         f"{found.near:,} ({percent(found.near / found.points)}%) lie within the noise."
