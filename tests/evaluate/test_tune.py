@@ -107,7 +107,7 @@ def test_rows_that_cannot_be_decided_again_are_counted(tmp_path: Path) -> None:
 
 def test_a_damaged_trace_is_left_out(tmp_path: Path) -> None:
     def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
-        damage = {"q1": {"format": 99}, "q2": {"decisions": []}, "q3": {"calls": 3}}
+        damage: dict[str, dict[str, Any]] = {"q1": {"format": 99}, "q2": {"decisions": []}, "q3": {"calls": 3}}
         return trace | damage.get(question, {})
 
     found = tuned(recorded(tmp_path / "run.db", {"trustmargin": TrustMargin()}, FOUR, edit=edit), "trustmargin")
