@@ -271,20 +271,25 @@ def test_the_difference_over_what_both_decide(tmp_path: Path) -> None:
     assert (found.decided.mean, found.decided.questions) == (0.0, 2)
 
 
-def test_systems_that_recorded_other_numbers_do_not_serve(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [0.5, 1.1])
+def test_of_systems_that_recorded_other_numbers_the_first_counts(tmp_path: Path, first: float) -> None:
+    """A beta of 0.5 answers b4, one of 1.1 reflects on it: each recorded what the other lacks."""
+    names = {0.5: "bridge beta=0.5", 1.1: "bridge"}
+    second = 1.1 if first == 0.5 else 0.5
+
     def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
-        if system == "bridge" or question != "b4":
-            return trace
-        for decision in trace["decisions"]:
-            if decision["stage"] == "agreement":
-                decision["inputs"]["s3_dense"] = 0.5
+        if system == names[second] and question == "b4":
+            for decision in trace["decisions"]:
+                if decision["stage"] == "agreement":
+                    decision["inputs"]["s3_dense"] = 0.5
         return trace
 
-    systems = {"bridge": Bridge(), "bridge beta=0.5": Bridge(beta=0.5)}
+    systems = {names[beta]: Bridge(beta=beta) for beta in (first, second)}
     path = recorded(tmp_path / "run.db", systems, [EVERYTHING, BETWEEN], edit=edit)
     found = tuned(path, "bridge", grid=["alpha=0.5", "beta=0.5,1.1"])
     assert found.left_out == {"apart": ("b4",)}
     assert found.reasons == {"needs a call that was not recorded": 1}
+    assert found.maps[0].accuracy == ((1.0 if first == 0.5 else 0.5, 0.5),)
     assert any(note.startswith("Of 1 questions the systems recorded different numbers") for note in found.notes)
 
 
