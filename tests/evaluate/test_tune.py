@@ -224,6 +224,13 @@ def test_a_grid_that_is_none_is_an_error(four: Path, typed: str, words: str) -> 
         tuned(four, "trustmargin", grid=[typed])
 
 
+def test_a_grid_of_too_many_settings_is_an_error_before_it_is_made(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run.db", {"bridge": Bridge()}, [EVERYTHING])
+    many = [f"{name}_weight=0:1:0.002" for name in HEADS]
+    with pytest.raises(UsageError, match="50,300,600,400 settings are more than 20,000,000"):
+        tuned(path, "bridge", grid=many)
+
+
 def test_a_best_at_the_edge_and_defaults_off_the_grid_are_told(four: Path) -> None:
     found = tuned(four, "trustmargin", grid=["threshold=-2.5,-2.4", "weight=0.5"])
     assert "The best lies at the edge of the values tried of threshold; try more with --grid." in found.notes

@@ -8,29 +8,27 @@ that needs a call which was not recorded is undecided: it is counted, named, and
 
 from __future__ import annotations
 
-import asyncio
+import math
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from arbitrag.errors import ArbitragError, TraceError, UsageError, unknown
+from arbitrag.errors import ArbitragError, UsageError, unknown
 from arbitrag.evaluate import tune_bridge, tune_margin
 from arbitrag.evaluate.compare import Interval, compare
 from arbitrag.evaluate.figures import LEVEL, resamples_for
-from arbitrag.evaluate.measure import Metric, chosen
+from arbitrag.evaluate.measure import chosen
 from arbitrag.evaluate.report import digest_of
 from arbitrag.evaluate.tune_grid import Grid, Values, values_from
-from arbitrag.evaluate.tune_record import Case, Record, Recorded, Show, family, joined_trace, recorded
+from arbitrag.evaluate.tune_paths import Paths, looked_up
+from arbitrag.evaluate.tune_record import Record, Recorded, Show, family, recorded
 from arbitrag.methods import load
 from arbitrag.methods.base import settings
-from arbitrag.replay import decide_again
 from arbitrag.text import one_line
-from arbitrag.trace import Trace
 from arbitrag.types import to_plain
 
 VALUES: Mapping[str, Values] = {"trustmargin": tune_margin.VALUES, "bridge": tune_bridge.VALUES}
@@ -44,9 +42,6 @@ RULES = (
     "The best was chosen on these questions, so on others it may gain less: measure it on a set not used here.",
 )
 _TEST = re.compile(r"(?<![a-z])tests?(?:[ _-]?set)?(?![a-z])", re.IGNORECASE)
-_UNRECORDED = "needs a call that was not recorded"
-_DAMAGED = "has a damaged trace"
-_OTHERWISE = "decides otherwise than its recorded numbers say"
 _BLOCK = 4_000_000  # codes at a time, which bounds the memory to some tens of MB
 _Z = 1.959964  # of a two-sided 95% under the normal distribution
 _EQUAL = 1e-9
@@ -164,6 +159,9 @@ def tune(
     if method not in VALUES:
         raise UsageError(f"there are settings to tune in {' and '.join(VALUES)}; got '{one_line(method)}'")
     values = values_from(grid, VALUES[method])
+    combinations = math.prod(map(len, values.values()))
+    if combinations > MOST_POINTS:
+        raise UsageError(f"{combinations:,} settings are more than {MOST_POINTS:,}; give --grid fewer values")
     used = set_to_tune_on(run, set, on_test)
     systems = family(run, method, VALUES[method], system)
     if method == "bridge":
@@ -172,12 +170,8 @@ def tune(
     record = recorded(run, used, systems, read, show)
     rounds = [case.rounds for case in record.cases]
     made: Grid = (tune_bridge.BridgeGrid if method == "bridge" else tune_margin.MarginGrid).of(rounds, values)
-    points = len(made.planes) * int(np.prod([len(made.values[axis]) for axis in made.axes]))
-    if points > MOST_POINTS:
-        raise UsageError(f"{points:,} settings are more than {MOST_POINTS:,}; give --grid fewer values")
-
     judge = chosen([metric] if metric else [], [*run.items(used, passages=False)])[0]
-    paths = _Paths(run, used, record.cases, made, judge, show)
+    paths = Paths(run, used, record.cases, made, judge, show)
     search = _search(made, paths, len(record.cases), show)
     default = {name: float(getattr(made.method(), name)) for name in made.values}
     best = _best(made, search, default)
@@ -205,7 +199,7 @@ def tune(
         len(record.failed),
         {key: ids for key in ("waiting", "untraced", "damaged", "apart") if (ids := getattr(record, key))},
         dict(made.values),
-        points,
+        search.totals.size,
         found.point(best, both.means["best"]),
         found.point(default, both.means["default"]),
         both.differences["best", "default"],
@@ -240,69 +234,6 @@ def set_to_tune_on(run: Recorded, wanted: str | None, on_test: bool) -> str:
     return offered[0]
 
 
-class _Paths:
-    """What the method answers on every path that some question takes, decided again when it is first met.
-
-    ``scores`` and ``undecided`` are (questions, paths).
-    """
-
-    def __init__(self, run: Recorded, set: str, cases: Sequence[Case], grid: Grid, metric: Metric, show: Show) -> None:
-        self.scores = np.zeros((len(cases), grid.outcomes))
-        self.undecided = np.zeros(self.scores.shape, bool)
-        self._known = np.zeros(self.scores.shape, bool)
-        self._why: dict[tuple[int, str], None] = {}
-        self._run, self._set, self._cases, self._grid, self._metric, self._show = run, set, cases, grid, metric, show
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        return dict(Counter(why for _, why in self._why).most_common())
-
-    def learn(
-        self, codes: np.ndarray, plane: Mapping[str, float], rows: Sequence[float], columns: Sequence[float], first: int
-    ) -> None:
-        """See that every path among the codes (n, rows, columns) of the questions from ``first`` on is known."""
-        flat = codes.reshape(len(codes), -1)
-        met = np.zeros((len(codes), self._grid.outcomes), bool)
-        met[np.arange(len(codes))[:, None], flat] = True
-        new = np.argwhere(met & ~self._known[first : first + len(codes)])
-        if not len(new):
-            return
-        asked: dict[int, dict[int, dict[str, float]]] = {}
-        for place, code in new.tolist():
-            row, column = divmod(int(np.argmax(flat[place] == code)), len(columns))
-            changes = {**plane, self._grid.axes[0]: rows[row], self._grid.axes[1]: columns[column]}
-            asked.setdefault(first + place, {})[code] = changes
-        asyncio.run(self._decide(asked))
-
-    async def _decide(self, asked: Mapping[int, Mapping[int, Mapping[str, float]]]) -> None:
-        for number, (place, by_code) in enumerate(asked.items()):
-            self._show(number, len(asked), "deciding again")
-            case = self._cases[place]
-            try:
-                trace = joined_trace(self._run, self._set, case)
-            except ValueError:
-                trace = None
-            for code, changes in by_code.items():
-                self._known[place, code] = True
-                why = _DAMAGED if trace is None else await self._learn(trace, place, code, changes)
-                if why:
-                    self.undecided[place, code] = True
-                    self._why[place, why] = None
-
-    async def _learn(self, trace: Trace, place: int, code: int, changes: Mapping[str, float]) -> str:
-        """Decide one path again; gives why that cannot be done, or nothing."""
-        try:
-            verdict = await decide_again(trace, {name: repr(value) for name, value in changes.items()})
-        except TraceError:
-            return _UNRECORDED
-        except ArbitragError as error:
-            return f"fails: {type(error).__name__}"
-        if self._grid.taken(verdict) != code:
-            return _OTHERWISE
-        self.scores[place, code] = self._metric(verdict.answer, self._cases[place].item)
-        return ""
-
-
 @dataclass(frozen=True)
 class _Search:
     """The sums of scores, and the number of undecided questions, (planes, rows, columns)."""
@@ -319,7 +250,7 @@ def _blocks(grid: Grid, questions: int) -> Iterator[tuple[int, slice]]:
             yield number, slice(first, min(questions, first + size))
 
 
-def _search(grid: Grid, paths: _Paths, questions: int, show: Show) -> _Search:
+def _search(grid: Grid, paths: Paths, questions: int, show: Show) -> _Search:
     rows, columns = (grid.values[axis] for axis in grid.axes)
     shape = (len(grid.planes), len(rows), len(columns))
     totals, undecided = np.zeros(shape), np.zeros(shape, int)
@@ -327,18 +258,12 @@ def _search(grid: Grid, paths: _Paths, questions: int, show: Show) -> _Search:
         show(number, len(grid.planes), "trying settings")
         codes = grid.codes(grid.planes[number], rows, columns, block)
         paths.learn(codes, grid.planes[number], rows, columns, block.start)
-        totals[number] += _looked_up(paths.scores[block], codes).sum(0)
-        undecided[number] += _looked_up(paths.undecided[block], codes).sum(0)
+        totals[number] += looked_up(paths.scores[block], codes).sum(0)
+        undecided[number] += looked_up(paths.undecided[block], codes).sum(0)
     return _Search(totals, undecided)
 
 
-def _looked_up(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The entries (questions, rows, columns) of a table (questions, paths)."""
-    flat = codes.reshape(len(codes), -1)
-    return np.take_along_axis(table, flat.astype(np.intp), axis=1).reshape(codes.shape)
-
-
-def _near(grid: Grid, paths: _Paths, best: np.ndarray, questions: int, show: Show) -> np.ndarray:
+def _near(grid: Grid, paths: Paths, best: np.ndarray, questions: int, show: Show) -> np.ndarray:
     """Which settings (planes, rows, columns) differ from the best by no more than chance would; ``best`` has scores.
 
     Failed rows are of the ``questions`` but score 0 under every setting, so they differ by 0.
@@ -349,7 +274,7 @@ def _near(grid: Grid, paths: _Paths, best: np.ndarray, questions: int, show: Sho
     for number, block in _blocks(grid, len(best)):
         show(number, len(grid.planes), "comparing with the best")
         codes = grid.codes(grid.planes[number], rows, columns, block)
-        lost = best[block, None, None] - _looked_up(paths.scores[block], codes)
+        lost = best[block, None, None] - looked_up(paths.scores[block], codes)
         sums[number] += lost.sum(0)
         squares[number] += (lost * lost).sum(0)
     means = sums / questions
@@ -380,7 +305,7 @@ class _Found:
     """Single settings, question by question; failed rows stand behind the questions that were decided again."""
 
     grid: Grid
-    paths: _Paths
+    paths: Paths
     record: Record
 
     @property
