@@ -19,8 +19,8 @@ every answer to them is equally likely, the model learns to be unsure of what it
 **Wrong passages.** The rarer a fact and the more often the passages tell it wrongly, the likelier the answer is theirs:
 frequent facts are to be defended, rare ones not.
 
-**Facts come last.** Questions about facts are short, and what is learned of facts is soon overwritten: once the samples
-are as hard as they get, ``direct`` and ``unknown`` are drawn six times as often.
+**Facts and tasks come last.** Facts are soon overwritten, and tasks need a model that can read: once the samples are as
+hard as they get, ``direct`` and ``unknown`` are drawn six times as often, and ``task`` three times.
 
 **Reading comes late.** The number of passages and their forms grow with the progress of the training; passages told
 only here are asked about nearly all, which gives more to learn for each token read. Copying is learned from little and
@@ -37,7 +37,7 @@ from typing import Literal, get_args
 
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.world import Fact, World, ask
-from arbitrag.train.lab_tasks import TASKS, Tasks
+from arbitrag.train.lab_tasks import TASKS, TaskName, Tasks
 
 Kind = Literal["direct", "unknown", "told", "read", "salient", "copied", "task"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -53,8 +53,16 @@ _SHARES: dict[Kind, float] = {
     "copied": 0.04,
     "task": 0.25,
 }
-_AT_LAST = 6  # times as often, for questions without passages
-_HALF_AS_OFTEN = {"bridge/allocate", "bridge/answer_scored", "trustrag/answer", "astute/consolidate"}
+_AT_LAST: dict[Kind, int] = {"direct": 6, "unknown": 6, "task": 3}  # times as often
+_WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
+    "bridge/allocate": 2,
+    "trustrag/consolidate": 2,
+    "astute/consolidate": 2,
+    "astute/answer": 2,
+    "bridge/recall_many": 1.5,
+    "bridge/answer_scored": 0.5,
+    "trustrag/answer": 0.5,
+}
 _MOST_COPIED, _MOST_JUDGED = 6, 12  # passages
 _COUNTS = (  # numbers of passages, up to a progress
     (0.08, (1, 2, 2, 3)),
@@ -90,10 +98,8 @@ class Samples:
         self._tasks = Tasks(world, rng)
 
     def draw(self, progress: float) -> Sample:
-        shares = [
-            share * _AT_LAST if progress >= 1 and kind in ("direct", "unknown") else share
-            for kind, share in _SHARES.items()
-        ]
+        late = _AT_LAST if progress >= 1 else {}
+        shares = [share * late.get(kind, 1) for kind, share in _SHARES.items()]
         kind = self._rng.choices(list(_SHARES), shares)[0]
         return Sample(kind, tuple(self._pieces(kind, progress)))
 
@@ -115,7 +121,7 @@ class Samples:
             case "copied":
                 return self._copied(progress)
             case "task":
-                name = self._rng.choices(TASKS, [0.5 if each in _HALF_AS_OFTEN else 1 for each in TASKS])[0]
+                name = self._rng.choices(TASKS, [_WEIGHTS.get(each, 1) for each in TASKS])[0]
                 task = self._tasks.draw(name, min(_MOST_JUDGED, self._count(progress)), progress)
                 return [Piece(f"{USER}{task.prompt}{ASSISTANT}"), Piece(f"{task.reply}{END}", learned=True)]
 
