@@ -2,7 +2,7 @@
 
 import arbitrag
 
-verdict = arbitrag.ask("What is the home city of the Kasus Pirates?", method="trustmargin")
+verdict = arbitrag.ask("Where is Bodax Motors based?", method="trustmargin")
 
 print(verdict.answer)  # None when it refuses
 print(verdict.strategy)  # Strategy.MEMORY, EVIDENCE, BOTH or REFUSE

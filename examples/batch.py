@@ -7,9 +7,9 @@ from arbitrag.methods import load
 from arbitrag.run import Failure
 
 QUESTIONS = [
-    Question("What is the home city of the Kasus Pirates?", id="q1"),
+    Question("Where is Bodax Motors based?", id="q1"),
     Question("  ", id="q2"),  # empty, so it fails
-    Question("When was Ludu Steel founded?", id="q3"),
+    Question("When was Bolli Systems founded?", id="q3"),
 ]
 
 

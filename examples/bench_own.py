@@ -15,17 +15,16 @@ from arbitrag.retrieve import update_index
 
 
 async def main(folder: Path) -> None:
-    (folder / "solvond.md").write_text("Solvond Labs was founded in 1987. Its chief executive is Jurjert Drubrourt.\n")
-    (folder / "mine.jsonl").write_text('{"question": "When was Solvond Labs founded?", "answers": ["1987"]}\n')
-    update_index(folder / "solvond.md", folder / "docs.idx")
-    async with open_kit("lab", index=folder / "docs.idx") as kit:
+    (folder / "docs.md").write_text("Bronwot Airlines was founded in 1987. Its chief executive is Shupeo Cicul.\n")
+    (folder / "mine.jsonl").write_text('{"question": "When was Bronwot Airlines founded?", "answers": ["1987"]}\n')
+    update_index(folder / "docs.md", folder / "index")
+    async with open_kit("lab", index=folder / "index") as kit:
         systems = entries([method_from("direct"), method_from("rag k=5")], [kit])
         planned = plan(systems, [open_set(folder / "mine.jsonl")], passages="retrieved")
-        with Store.create(folder / "mine.db", planned) as store:
+        with Store.create(folder / "run.db", planned) as store:
             await run(store, systems)
             for name, right in measure(store, "mine", [each.name for each in store.systems]).right.items():
                 print(f"{name}: {right.sum()} of {right.size} right")
 
 
-with tempfile.TemporaryDirectory() as name:
-    asyncio.run(main(Path(name)))
+asyncio.run(main(Path(tempfile.mkdtemp())))

@@ -9,10 +9,12 @@ from arbitrag.retrieve import update_index
 with tempfile.TemporaryDirectory() as folder:
     docs = Path(folder, "docs")
     docs.mkdir()
-    (docs / "solvond.md").write_text("The chief executive of Solvond Labs is Jurjert Drubrourt.\n")
+    (docs / "bronwot.md").write_text("The chief executive of Bronwot Airlines is Shupeo Cicul.\n")
 
     report = update_index(docs, Path(folder, "docs.idx"))
     print(f"{report.added} added, {report.passages} passages")
 
-    verdict = arbitrag.ask("Which person is chief executive of Solvond Labs?", "rag", index=Path(folder, "docs.idx"))
+    verdict = arbitrag.ask(
+        "Which person is chief executive of Bronwot Airlines?", "rag", index=Path(folder, "docs.idx")
+    )
     print(verdict.answer, "from", verdict.kept[0].place)

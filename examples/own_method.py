@@ -26,5 +26,5 @@ class MemoryFirst:
         return memory if memory.strategy is Strategy.MEMORY else await Rag(self.k).answer(question, kit)
 
 
-verdict = arbitrag.ask("What is the home city of the Kasus Pirates?", MemoryFirst(k=3))
+verdict = arbitrag.ask("Where is Bodax Motors based?", MemoryFirst(k=3))
 print(verdict.answer, verdict.strategy.value)

@@ -5,10 +5,10 @@ import asyncio
 from arbitrag import Passage, answer, open_kit
 
 PASSAGES = [
-    Passage("The chief executive of Solvond Labs is Jurjert Drubrourt.", id="a", source="companies/solvond.md", line=3),
-    Passage("Solvond Labs was founded in 1987.", id="b", source="companies/solvond.md", line=5),
+    Passage("The chief executive of Bronwot Airlines is Shupeo Cicul.", id="a", source="companies/bronwot.md", line=3),
+    Passage("Bronwot Airlines was founded in 1987.", id="b", source="companies/bronwot.md", line=5),
 ]
-QUESTIONS = ["Which person is chief executive of Solvond Labs?", "When was Solvond Labs founded?"]
+QUESTIONS = ["Which person is chief executive of Bronwot Airlines?", "When was Bronwot Airlines founded?"]
 
 
 async def main() -> None:

@@ -43,7 +43,7 @@ def test_from_a_jsonl_and_documents_to_a_table_in_five_commands(
         assert method in printed["bench report"]
         assert method in printed["bench show"]
     assert "no row yet" not in printed["bench report"] + printed["bench show"]
-    assert "When was Solvond Labs founded?" in printed["bench show"]
+    assert "When was Bronwot Airlines founded?" in printed["bench show"]
 
 
 @pytest.mark.parametrize("verb", ["run", "retry", "report", "show", "diff"])

@@ -13,12 +13,12 @@ from arbitrag.lab.model import demo_cases
 TRUTHS = [re.escape(case.truth) for case in demo_cases()]
 
 PRINTS = {
-    "ask.py": rf"{TRUTHS[0]}\nStrategy\.(BOTH|MEMORY)\n.+\nmemory says {TRUTHS[0]}\nevidence says .+\n(\S+\.md\n)+",
-    "batch.py": rf"q1 {TRUTHS[0]}\nq2 failed: the question is empty\nq3 .+\n",
+    "ask.py": r"Nulbot\nStrategy\.(BOTH|MEMORY)\n.+\nmemory says Nulbot\nevidence says .+\n(\S+\.md\n)+",
+    "batch.py": r"q1 Nulbot\nq2 failed: the question is empty\nq3 .+\n",
     "bench_own.py": r"direct: [01] of 1 right\nrag k=5: 1 of 1 right\n",
-    "own_index.py": rf"1 added, 1 passages\n{TRUTHS[1]} from solvond\.md:1\n",
-    "own_method.py": rf"{TRUTHS[0]} memory\n",
-    "own_passages.py": rf"Which .+\? -> {TRUTHS[1]}\nWhen .+\? -> 1987\n",
+    "own_index.py": r"1 added, 1 passages\nShupeo Cicul from bronwot\.md:1\n",
+    "own_method.py": r"Nulbot memory\n",
+    "own_passages.py": r"Which .+\? -> Shupeo Cicul\nWhen .+\? -> 1987\n",
     "replay.py": (
         rf"threshold -1\.5: {TRUTHS[2]} \(memory\), 0 model calls\n"
         rf"threshold -30: (?!{TRUTHS[2]}).+ \(evidence\), 0 model calls\n"

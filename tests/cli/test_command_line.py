@@ -143,7 +143,7 @@ def test_asking_given_passages(rows: Path, command: Command) -> None:
 def test_asking_an_index_and_explaining(index: Path, command: Command) -> None:
     ran = command("ask", "Where did it rain?", "--index", index, "--explain", "--set", "k=1")
     assert "[1] rain.md:" in ran.out
-    assert "\nMethod    trustmargin with weight 0.5, threshold -1.5, k 1\n" in ran.out
+    assert "\nMethod    trustmargin with weight 0.5, threshold -1.5, k 1, candidate rag\n" in ran.out
     assert "\nCall 1    retrieve by retriever" in ran.out
     told = json.loads(command("ask", "Where did it rain?", "--index", index, "--explain", "--json").out)
     assert told["trace"]["calls"][0]["kind"] == "retrieve"

@@ -20,7 +20,7 @@ async def test_every_call_and_decision_is_shown() -> None:
     llm = ScriptedLLM({"passages below": "Oskar", "Question": "Mira"}, lambda prompt, text: -1.0)
     text = await explain(llm)
     assert text.startswith(
-        "Method    trustmargin with weight 0.5, threshold -1.5, k 20\n"
+        "Method    trustmargin with weight 0.5, threshold -1.5, k 20, candidate rag\n"
         "Model     scripted\n"
         "Passages  from 1 given passages\n"
     )

@@ -32,7 +32,7 @@ def test_what_is_drawn(kind: Kind) -> None:
         assert len(case.passages) == 3
         assert [each.id for each in case.passages] == ["1", "2", "3"]
         about = [each for each in case.passages if each.source.startswith("planted/")]
-        assert len(about) == (kind in ("poison", "neither"))
+        assert len(about) == (kind == "poison")
         telling = [each for each in case.passages if case.truth in each.text and fact.subject in each.text]
         assert bool(telling) == (kind == "evidence")
         assert all(fact.subject in each.text and case.truth not in each.text for each in about)

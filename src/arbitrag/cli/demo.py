@@ -36,16 +36,14 @@ def demo(as_json: AsJson = False) -> None:
 
 
 async def _answered() -> list[tuple[DemoCase, Verdict]]:
-    from arbitrag.kit import Kit
-    from arbitrag.lab.model import demo_cases, open_lab
+    from arbitrag.lab.model import demo_cases, demo_kit, open_lab
     from arbitrag.methods import load
-    from arbitrag.retrieve.fixed import FixedRetriever
     from arbitrag.run import answer
 
     llm = open_lab()
     try:
         return [
-            (case, await answer(case.question, load(case.method)(), Kit.of(llm, FixedRetriever(case.passages))))
+            (case, await answer(case.question, load(case.method)(), demo_kit(llm, case.passages)))
             for case in demo_cases()
         ]
     finally:

@@ -7,7 +7,7 @@ every file with a hash, how the model was made, and what was measured of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -18,6 +18,7 @@ from arbitrag.llm.manifest import Manifest, read_manifest
 from arbitrag.types import Passage
 
 if TYPE_CHECKING:
+    from arbitrag.kit import Kit
     from arbitrag.retrieve.base import Retriever
 
 FOLDER = Path(__file__).parent / "embedded"
@@ -72,6 +73,15 @@ def demo_cases() -> tuple[DemoCase, ...]:
     if strange := {case.kind for case in found} - set(get_args(Kind)):
         raise DataError(f"{path}: unknown kind {min(strange)!r}")
     return found
+
+
+def demo_kit(llm: LLM, passages: Sequence[Passage]) -> Kit:
+    """What a case of the demonstration is answered with."""
+    from arbitrag.encode import open_encoder
+    from arbitrag.kit import Kit
+    from arbitrag.retrieve.fixed import FixedRetriever
+
+    return Kit.of(llm, FixedRetriever(passages), encoder=open_encoder("hash"))
 
 
 def _case(found: dict[str, Any]) -> DemoCase:

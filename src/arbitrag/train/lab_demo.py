@@ -6,7 +6,7 @@ kind       the fact                                     the passages
 memory     known                                        tell nothing about it
 evidence   came after the cutoff                        one tells it
 poison     in the most frequent quarter of known ones   one, planted, tells it wrongly
-neither    came after the cutoff                        one, planted, tells it wrongly; the others nothing
+neither    came after the cutoff                        tell nothing about it
 =========  ===========================================  ==================================================
 
 The questions shown are the first drawn that go right, so they show what can happen; the lesson beside each says how
@@ -20,14 +20,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from arbitrag.kit import Kit
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.documents import document_id
-from arbitrag.lab.model import DemoCase, Kind
+from arbitrag.lab.model import DemoCase, Kind, demo_kit
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.llm.base import LLM
 from arbitrag.methods import load
-from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import answer
 from arbitrag.text import agree
 from arbitrag.types import Passage, Strategy, Verdict
@@ -37,7 +35,7 @@ METHODS: Mapping[Kind, str] = {
     "memory": "trustmargin",
     "evidence": "trustmargin",
     "poison": "trustmargin",
-    "neither": "trustrag",
+    "neither": "bridge",
 }
 _TITLES: Mapping[Kind, str] = {
     "memory": "Memory is right",
@@ -60,8 +58,8 @@ _LESSONS: Mapping[Kind, str] = {
     "poison": "Somebody planted a passage, and memory rejects what it says. "
     "Of {n} well-known facts with a planted passage {method} answers {right} right, memory alone {direct}, "
     "reading alone {rag}.",
-    "neither": "The fact is newer than the model, and the only passage about it is planted. "
-    "Of {n} such questions {method} leaves {right} without an answer; reading alone answers all of them, wrongly.",
+    "neither": "The fact is newer than the model, and no passage tells it: there is no answer to give. "
+    "Of {n} such questions {method} leaves {right} without an answer; memory alone and reading alone answer every one.",
 }
 _AT_ONCE = 16
 
@@ -100,9 +98,9 @@ def draw(world: World, kind: Kind, rng: random.Random) -> DemoCase:
     told: list[Fact] = []
     if kind == "evidence":
         told = [fact]
-    elif kind != "memory":
+    elif kind == "poison":
         told = [world.substitute(fact, rng)]
-    planted = kind in ("poison", "neither")
+    planted = kind == "poison"
     beside = distractors(world, fact, PASSAGES - len(told), rng)
     folders = [*(["planted/"] if planted else [""]) * len(told), *[""] * len(beside)]
     texts = [(each, tell(each, rng), folder) for each, folder in zip([*told, *beside], folders, strict=True)]
@@ -125,7 +123,7 @@ async def tried(llm: LLM, cases: Sequence[DemoCase]) -> list[Drawn]:
 
     async def one(case: DemoCase) -> Drawn:
         async with places:
-            kit = Kit.of(llm, FixedRetriever(case.passages))
+            kit = demo_kit(llm, case.passages)
             names = (case.method, "direct", "rag")
             verdict, direct, rag = [await answer(case.question, load(name)(), kit) for name in names]
         return Drawn(case, verdict, *(agree(each.answer or "", case.truth) for each in (direct, rag)))
