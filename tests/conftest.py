@@ -18,6 +18,12 @@ def pytest_runtest_setup() -> None:
     socket_allow_hosts(["127.0.0.1", "::1"], allow_unix_socket=True)
 
 
+@pytest.fixture(autouse=True)
+def columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are as wide as where there is no terminal, also in a worker that was told another width."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The repository's root folder."""
