@@ -3,7 +3,7 @@
     P = LCS / words of one,  R = LCS / words of the other,  F1 = 2 P R / (P + R)
 
 Lin, C.-Y. (2004): ROUGE: A Package for Automatic Evaluation of Summaries. Words are stemmed
-(``arbitrag.stages.porter``). The longest common subsequence is computed bit-parallel, a word being one character.
+(``arbitrag.stages.porter``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(rf"{UNSPACED.pattern}|(?:(?!{UNSPACED.pattern})\w)+")
-_FIRST = 0x10000  # behind the surrogates, which no string of characters may hold
 
 
 def ascii_words(text: str) -> list[str]:
@@ -37,17 +36,38 @@ def words(text: str) -> list[str]:
 def rouge_l(texts: Sequence[Sequence[str]]) -> np.ndarray:
     """F1 of every pair of texts, given as words: shape (texts, texts), float64. A text without words is like none."""
     import numpy as np
-    from rapidfuzz.distance import LCSseq
-    from rapidfuzz.process import cdist
 
-    codes: dict[str, str] = {}
-    spelled = ["".join(codes.setdefault(word, chr(_FIRST + len(codes))) for word in text) for text in texts]
-    common = cdist(spelled, spelled, scorer=LCSseq.similarity, dtype=np.int32).astype(np.float64)
-    lengths = np.array([max(len(text), 1) for text in spelled], np.float64)
+    common = np.zeros((len(texts), len(texts)))
+    for row, text in enumerate(texts):
+        places = _places(text)
+        for column in range(row, len(texts)):
+            common[row, column] = common[column, row] = _common(places, len(text), texts[column])
+    lengths = np.array([max(len(text), 1) for text in texts], np.float64)
     precision, recall = common / lengths[:, None], common / lengths[None, :]
     both = precision + recall
     # In this order of operations, so that it equals rouge_score in the last bit, also at a threshold.
     return np.divide(2 * precision * recall, both, out=np.zeros_like(common), where=both > 0)
+
+
+def _places(text: Sequence[str]) -> dict[str, int]:
+    """For each word a number whose bits are the places where it stands."""
+    places: dict[str, int] = {}
+    for place, word in enumerate(text):
+        places[word] = places.get(word, 0) | 1 << place
+    return places
+
+
+def _common(places: dict[str, int], length: int, other: Sequence[str]) -> int:
+    """The length of the longest common subsequence of two texts, of which one is given by ``places``.
+
+    Bit-parallel: a bit of ``row`` is 0 where the subsequence grows, and a word of the other text updates all of them at
+    once (Hyyrö 2004: Bit-parallel LCS-length computation revisited).
+    """
+    full = row = (1 << length) - 1
+    for word in other:
+        matching = row & places.get(word, 0)
+        row = ((row + matching) | (row - matching)) & full
+    return length - row.bit_count()
 
 
 def _stemmed(found: list[str]) -> list[str]:
