@@ -97,7 +97,7 @@ async def measure(bench: Bench, encoder: Encoder) -> int:
 
 
 def main() -> None:
-    bench = Bench("filter", __doc__, packages=("numpy", "rapidfuzz"))
+    bench = Bench("filter", __doc__, packages=("numpy",))
     bench.parser.add_argument("--data", type=Path, default=DATA, help="realtimeqa_poisoned.jsonl")
     bench.parser.add_argument("--encoder", default="hash", help="an encoder's address, such as st:MODEL")
     questions = asyncio.run(measure(bench, open_encoder(bench.options.encoder)))
