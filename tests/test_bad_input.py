@@ -155,7 +155,7 @@ ERRORS = [
         r"CapabilityError: trustmargin needs generate and score; .* offers generate\.\n(?s:.*)--scorer (?s:.*)",
     ),
     ("ask '" + LONG + "' --method direct", 1, r"ContextError: .*"),
-    ("ask '" + LONG + "'", 1, r"ContextError: the question takes 12,\d+ tokens .* but lab reads 1,024 in all; .*"),
+    ("ask '" + LONG + "'", 1, r"ContextError: the question takes 9,\d+ tokens .* but lab reads 1,024 in all; .*"),
     # passages and questions
     ("ask Who? --passages {0}/nothing.jsonl", 1, r"DataError: {0}/nothing.jsonl cannot be read: No such file.*"),
     ("ask Who? --passages {0}/docs", 1, r"DataError: {0}/docs cannot be read: Is a directory"),
