@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic_core import from_json  # a quarter of json.loads' time, which shows in a report of 100,000 rows
+
 from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate import runfile
 from arbitrag.evaluate.columns import Columns, columns
@@ -419,12 +421,12 @@ def _row(
 
 
 def _item(text: str, passages: str | None) -> Item:
-    plain = json.loads(text)
+    plain = from_json(text)
     question, scenario = plain["question"], plain["scenario"]
     return Item(
         question=Question(question["text"], tuple(question["options"]), question["id"]),
         answers=tuple(plain["answers"]),
-        passages=None if passages is None else tuple(Passage(**each) for each in json.loads(passages)),
+        passages=None if passages is None else tuple(Passage(**each) for each in from_json(passages)),
         scenario=None if scenario is None else Strategy(scenario),
         planted=tuple(plain["planted"]),
         poisoned=frozenset(plain["poisoned"]),
