@@ -292,10 +292,11 @@ def test_no_file_no_folder_and_a_file_that_is_there(path: Path, store: Store) ->
         Store.create(path.parent / "folder" / "run.db", PLAN)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="to the superuser no file is read-only")
-def test_a_read_only_file_is_said_before_any_work(store: Store, path: Path) -> None:
+def test_a_read_only_file_is_said_before_any_work(store: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.close()
     path.chmod(0o444)
+    # As it is for an ordinary user: to the superuser no file is read-only.
+    monkeypatch.setattr(os, "access", lambda path, mode: bool(os.stat(path).st_mode & 0o200) or mode != os.W_OK)
     with pytest.raises(DataError, match=r"cannot write .*run\.db: the file is read-only"):
         Store.open(path, write=True)
 

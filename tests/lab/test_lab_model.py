@@ -1,6 +1,7 @@
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,3 +136,66 @@ def test_a_demonstration_of_an_unknown_kind_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr(lab, "_verified", lambda name: path)
     with pytest.raises(DataError, match="unknown kind 'x'"):
         lab.demo_cases()
+
+
+async def test_it_computes_what_transformers_does_with_its_weights() -> None:
+    """Log-likelihoods of every token within 1e-3, and the same greedy text, on the demonstration's prompts."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    reference = llama_of(lab.FOLDER / "model.onnx")
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(str(lab.FOLDER))
+    llm = lab.open_lab()
+    cases = lab.demo_cases()
+    prompts = [BOOK.render("rag/answer", question=Question(case.question), passages=case.passages) for case in cases]
+    prompts += [BOOK.render("direct/answer", question=Question(case.question)) for case in cases]
+    for prompt in prompts:
+        messages = [{"role": message.role, "content": message.text} for message in prompt.messages]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        before = tokenizer(text, add_special_tokens=False).input_ids
+        with torch.no_grad():
+            written = reference.generate(torch.tensor([before]), max_new_tokens=16, do_sample=False, eos_token_id=1)
+        greedy = tokenizer.decode(written[0, len(before) :], skip_special_tokens=True)
+        assert (await llm.generate(prompt, Sampling(max_tokens=16))).text.strip() == greedy.strip()
+        for continuation in (greedy.strip(), "Oskar Brend"):
+            after = tokenizer(continuation, add_special_tokens=False).input_ids
+            with torch.no_grad():
+                logits = reference(torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
+            expected = logits.log_softmax(-1)[torch.arange(len(after)), torch.tensor(after)].tolist()
+            found = (await llm.score(prompt, [continuation])).likelihoods[0].logprobs
+            assert found == pytest.approx(expected, abs=1e-3)
+    await llm.aclose()
+
+
+def llama_of(path: Path) -> Any:
+    """transformers' own model with the weights that stand in an exported file; see ``train.llama_graph`` for names."""
+    import torch
+    from onnx import load, numpy_helper
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    weights = {}
+    for each in load(str(path)).graph.initializer:
+        value = torch.from_numpy(numpy_helper.to_array(each).copy())
+        name = each.name.removesuffix(".fp16")
+        if name == "embedding":
+            weights["model.embed_tokens.weight"] = value.float()
+        elif name.endswith("norm.weight"):
+            weights[name] = value.float()
+        elif name.startswith("model.layers."):
+            parts = name.split("|")
+            weights |= {
+                f"{part}.weight": block.T.float() for part, block in zip(parts, value.chunk(len(parts), 1), strict=True)
+            }
+    config = LlamaConfig(
+        vocab_size=5120,
+        hidden_size=192,
+        intermediate_size=512,
+        num_hidden_layers=5,
+        num_attention_heads=6,
+        max_position_embeddings=1024,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+    )
+    model = LlamaForCausalLM(config).requires_grad_(False).train(False)
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert (missing, unexpected) == (["lm_head.weight"], [])
+    model.tie_weights()
+    return model

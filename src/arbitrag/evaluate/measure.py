@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from arbitrag.evaluate.store import System
 
 
-class Run(Protocol):
-    """What a report reads of a run; ``evaluate.store.Store`` is one."""
+class Asked(Protocol):
+    """What was asked in a run, and whom; ``evaluate.store.Store`` is one."""
 
     @property
     def meta(self) -> Mapping[str, Any]: ...
@@ -41,6 +41,10 @@ class Run(Protocol):
     def sets(self) -> Sequence[str]: ...
 
     def items(self, set: str, *, passages: bool = True) -> Sequence[Item]: ...
+
+
+class Run(Asked, Protocol):
+    """What a report reads of a run."""
 
     def columns(self, set: str, system: str, score: str = "") -> Columns: ...
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from arbitrag.errors import DataError, UsageError, unknown
+from arbitrag.evaluate.measure import Asked
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.store import System
 from arbitrag.plain import from_plain
@@ -25,19 +26,8 @@ Read = Callable[[Sequence[Decision]], tuple[Round, ...]]  # the numbers of a dec
 _NOISE = 1e-6  # the last bits of an encoder depend on what else it read
 
 
-class Recorded(Protocol):
-    """What is read of a run; ``evaluate.store.Store`` is one."""
-
-    @property
-    def meta(self) -> Mapping[str, Any]: ...
-
-    @property
-    def systems(self) -> Sequence[System]: ...
-
-    @property
-    def sets(self) -> Sequence[str]: ...
-
-    def items(self, set: str, *, passages: bool = True) -> Sequence[Item]: ...
+class Recorded(Asked, Protocol):
+    """What tuning reads of a run; ``evaluate.store.Store`` is one."""
 
     def done(self, set: str, system: str) -> Mapping[str, bool]: ...
 
