@@ -78,7 +78,7 @@ HOTPOT = [{"_id": "a", "question": "Who?", "answer": "Ada", "supporting_facts": 
             "frage,antwort\n",
             "plain text, or a table without the column 'question'; its first line is 'frage,antwort'; ",
         ),
-        (gzip.compress(b"{}"), "a gzip archive; unpack it first: gunzip {}"),
+        (gzip.compress(b"{}", mtime=0), "a gzip archive; unpack it first: gunzip {}"),
         (b"PAR1....", "Parquet; write it as JSON lines first"),
         (b"%PDF-1.4", "a PDF; to search documents, index them: arbitrag index {} -o docs.idx"),
         ('{"question": "Who?"}'.encode("utf-16"), "UTF-16 text; save it as UTF-8"),
