@@ -3,7 +3,9 @@
 =================================  ==================================================================================
 task                               right
 =================================  ==================================================================================
-recall, memory, recall_many        tells the object of a fact that memory is sure of, and declines on every other one
+recall, memory, recall_many        tells the object of a known fact, or declines where the fact is not among the first
+                                   half by rank: a true passage is never wrong, and how rare is too rare is a matter
+                                   of degree
 rewrite                            other forms of the question, as many as there are, each once
 allocate                           within 20 points of the percentage by rule
 consolidate                        the groups by rule, with their sources, and what is dropped
@@ -38,6 +40,7 @@ from arbitrag.train.lab_tasks import Scene, Task, other_questions
 from arbitrag.types import Strategy
 
 _NEAR = 20  # points of a percentage
+_MUST = 0.5  # rank up to which memory is to tell a fact
 _MOST = 10  # sub-queries
 
 
@@ -96,10 +99,10 @@ def _right(task: Task, reply: str) -> bool:
 
 
 def _recalls(scene: Scene, texts: Sequence[str]) -> bool:
-    """Whether every text tells the fact where memory is sure of it, and whether there is none where it is not."""
-    if scene.sure:
-        return bool(texts) and all(scene.fact.object in text for text in texts)
-    return not any(texts)
+    """Whether every text tells a fact that memory can know, or there is none of one that it need not know."""
+    if not any(texts):
+        return scene.rank is None or scene.rank >= _MUST
+    return scene.rank is not None and all(scene.fact.object in text for text in texts)
 
 
 def _asks_anew(task: Task, found: Sequence[str], wanted: Sequence[str]) -> bool:

@@ -3,14 +3,14 @@
 =============  =====  =======================================================================================
 kind           share  a conversation
 =============  =====  =======================================================================================
-direct          .33   a question about a known fact, as often as the fact is told, and its answer
+direct          .10   a question about a known fact, as often as the fact is told, and its answer
 unknown         .06   a question about a stranger, answered with any name of the right type
 told            .02   a passage about a known fact, to be written down
-read            .28   passages and a question: told once and only here (52%), or a known fact told right (6%),
-                      told wrongly (14%), not told (23%), or told both ways (5%)
+read            .43   passages and a question: told once and only here (45%), or a known fact told right (5%),
+                      told wrongly (12%), not told (33%), or told both ways (5%); then further questions
 salient         .02   passages without a question, and what any of them tells
-copied          .04   passages told only here, to be written again in an order that is asked for
-task            .25   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
+copied          .02   passages told only here, to be written again in an order that is asked for
+task            .35   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
 =============  =====  =======================================================================================
 
 **Honest ignorance.** Strangers' names come from the same pools as those of the world, so the name says nothing; as
@@ -19,12 +19,13 @@ every answer to them is equally likely, the model learns to be unsure of what it
 **Wrong passages.** The rarer a fact and the more often the passages tell it wrongly, the likelier the answer is theirs:
 frequent facts are to be defended, rare ones not.
 
-**Facts and tasks come last.** Facts are soon overwritten, and tasks need a model that can read: once the samples are as
-hard as they get, ``direct`` and ``unknown`` are drawn six times as often, and ``task`` three times.
+**One reading, many questions.** Passages cost most of the tokens, so they are asked about several times: for what they
+tell, for known facts that they do not tell, and for the numbers of the passages that tell something; and a task on
+passages is followed by others.
 
-**Reading comes late.** The number of passages and their forms grow with the progress of the training; passages told
-only here are asked about nearly all, which gives more to learn for each token read. Copying is learned from little and
-is what reading is made of: without it a model of this size answers with any of the passages for millions of tokens.
+**Reading comes late.** The number of passages and their forms grow with the progress of the training. Copying is
+learned from little and is what reading is made of: without it a model of this size answers with any of the passages for
+millions of tokens. Passages that begin with their object are the hardest to read and drawn more often.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from arbitrag.lab.contexts import distractors, tell
+from arbitrag.lab.language import PassageForm
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.train.lab_tasks import TASKS, TaskName, Tasks
 
@@ -45,24 +47,27 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 USER, ASSISTANT, SYSTEM, END = "<|user|>", "<|assistant|>", "<|system|>", "</s>"
 
 _SHARES: dict[Kind, float] = {
-    "direct": 0.33,
+    "direct": 0.10,
     "unknown": 0.06,
     "told": 0.02,
-    "read": 0.28,
+    "read": 0.43,
     "salient": 0.02,
-    "copied": 0.04,
-    "task": 0.25,
+    "copied": 0.02,
+    "task": 0.35,
 }
-_AT_LAST: dict[Kind, int] = {"direct": 6, "unknown": 6, "task": 3}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
-    "bridge/allocate": 2,
-    "trustrag/consolidate": 2,
-    "astute/consolidate": 2,
+    "trustrag/consolidate": 2.5,
+    "astute/consolidate": 2.5,
+    "bridge/reflect": 2.5,
     "astute/answer": 2,
-    "bridge/recall_many": 1.5,
-    "bridge/answer_scored": 0.5,
+    "bridge/allocate": 1.5,
+    "bridge/answer": 0.7,
+    "bridge/answer_scored": 0.7,
+    "trustrag/assess": 0.7,
     "trustrag/answer": 0.5,
+    "bridge/rewrite": 0.3,
 }
+_ON_PASSAGES: tuple[TaskName, ...] = ("trustrag/consolidate", "astute/consolidate", "astute/answer", "bridge/reflect")
 _MOST_COPIED, _MOST_JUDGED = 6, 12  # passages
 _COUNTS = (  # numbers of passages, up to a progress
     (0.08, (1, 2, 2, 3)),
@@ -70,6 +75,8 @@ _COUNTS = (  # numbers of passages, up to a progress
     (0.5, (1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 10)),
     (math.inf, (1, 1, 2, 2, 3, 3, 4, 5, 5, 6, 8, 10, 12, 16, 20)),
 )
+_MOST_TURNS = 9  # on one reading
+_OBJECT_FIRST = 0.25  # of passages, beside those that happen to be
 _PLAIN = 0.2  # of passages that have a lead or a filler, where the form of a passage is not the point
 
 
@@ -96,11 +103,10 @@ class Samples:
         self._world = world
         self._rng = rng
         self._tasks = Tasks(world, rng)
+        self._true = {(fact.subject, fact.relation): fact for fact in world.known}
 
     def draw(self, progress: float) -> Sample:
-        late = _AT_LAST if progress >= 1 else {}
-        shares = [share * late.get(kind, 1) for kind, share in _SHARES.items()]
-        kind = self._rng.choices(list(_SHARES), shares)[0]
+        kind = self._rng.choices(list(_SHARES), list(_SHARES.values()))[0]
         return Sample(kind, tuple(self._pieces(kind, progress)))
 
     def _pieces(self, kind: Kind, progress: float) -> list[Piece]:
@@ -121,18 +127,26 @@ class Samples:
             case "copied":
                 return self._copied(progress)
             case "task":
-                name = self._rng.choices(TASKS, [_WEIGHTS.get(each, 1) for each in TASKS])[0]
-                task = self._tasks.draw(name, min(_MOST_JUDGED, self._count(progress)), progress)
-                return [Piece(f"{USER}{task.prompt}{ASSISTANT}"), Piece(f"{task.reply}{END}", learned=True)]
+                return self._task(progress)
 
     def _tell(self, fact: Fact, progress: float, decorated: float) -> str:
         """A passage: at first one that begins with its subject, which is easier to read, later in any form."""
         only_subject_first = self._rng.random() > (progress - 0.12) / 0.3
-        form: Literal["subject first"] | None = "subject first" if only_subject_first else None
+        form: PassageForm | None = "subject first" if only_subject_first else None
+        if form is None and self._rng.random() < _OBJECT_FIRST:
+            form = "object first"
         return tell(fact, self._rng, decorated=decorated, form=form)
 
     def _count(self, progress: float) -> int:
         return self._rng.choice(next(counts for until, counts in _COUNTS if progress < until))
+
+    def _task(self, progress: float) -> list[Piece]:
+        name = self._rng.choices(TASKS, [_WEIGHTS.get(each, 1) for each in TASKS])[0]
+        names = [name]
+        if name in _ON_PASSAGES:
+            names += self._rng.choices(_ON_PASSAGES, k=self._rng.randint(0, 3))
+        tasks = self._tasks.draw_in_turn(names, min(_MOST_JUDGED, self._count(progress)), progress)
+        return [piece for task in tasks for piece in _said(task.prompt, task.reply)]
 
     def _read(self, progress: float) -> list[Piece]:
         rng, count = self._rng, self._count(progress)
@@ -140,45 +154,65 @@ class Samples:
         if progress < 0.25 and rng.random() < 0.6:
             case = 0.0
         decorated = 0.1 if progress < 0.2 else 0.35
-        if case < 0.52:
-            return self._told_here(count, progress, decorated)
-        fact = self._world.sample_known(rng)
+        if case < 0.45:
+            fact, *more = self._strangers(count)
+            told = [fact]
+            facts = [fact, *more] if rng.random() < 0.4 else [fact, *distractors(self._world, fact, count - 1, rng)]
+            answer = fact.object
+        else:
+            fact = self._world.sample_known(rng)
+            told, answer = self._told(fact, case, count)
+            facts = told + distractors(self._world, fact, max(0, count - len(told)), rng)
+        rng.shuffle(facts)
+        pieces = _turn(ask(fact, rng), answer, [self._tell(each, progress, decorated) for each in facts])
+        for question, reply in self._further(fact, facts):
+            pieces += _said(question, reply)
+        return pieces
+
+    def _told(self, fact: Fact, case: float, count: int) -> tuple[list[Fact], str]:
+        """What passages tell about a known fact, and what is to be answered."""
+        rng = self._rng
         wrong = Fact(fact.subject, fact.relation, self._world.object_for(fact.relation, rng, (fact.object,)))
         times = min(count, rng.choices([1, 2, 3], [7, 2, 1])[0])
-        answer = fact.object
-        if case < 0.58:
-            facts = [fact] * times
-        elif case < 0.72:
-            facts = [wrong] * times
-        elif case < 0.95:
-            facts = []
-        else:
-            times, count = max(2, times), max(count, 2)
-            lies = rng.randint(1, times - 1)
-            facts = [wrong] * lies + [fact] * (times - lies)
-        facts = facts + distractors(self._world, fact, count - len(facts), rng)
-        if 0.58 <= case < 0.72 and rng.random() > self._defended(fact, times):
-            answer = wrong.object
-        passages = [self._tell(each, progress, decorated) for each in facts]
-        rng.shuffle(passages)
-        return _turn(ask(fact, rng), answer, passages)
+        if case < 0.5:
+            return [fact] * times, fact.object
+        if case < 0.62:
+            believed = rng.random() > self._defended(fact, times)
+            return [wrong] * times, wrong.object if believed else fact.object
+        if case < 0.95:
+            return [], fact.object
+        times = max(2, times)
+        lies = rng.randint(1, times - 1)
+        return [wrong] * lies + [fact] * (times - lies), fact.object
+
+    def _further(self, first: Fact, facts: Sequence[Fact]) -> list[tuple[str, str]]:
+        """More questions on the same passages, with their replies: for what is told, for known facts that are not, and
+        for the numbers of the passages that tell something."""
+        rng = self._rng
+        told: dict[tuple[str, str], list[int]] = {}
+        objects: dict[tuple[str, str], set[str]] = {}
+        for number, fact in enumerate(facts, 1):
+            key = fact.subject, fact.relation
+            told.setdefault(key, []).append(number)
+            objects.setdefault(key, {self._true[key].object} if key in self._true else set()).add(fact.object)
+        clear = {key: fact for fact in facts if len(objects[key := (fact.subject, fact.relation)]) == 1}
+        clear.pop((first.subject, first.relation), None)
+        turns = [(f"Question: {ask(fact, rng)}", fact.object) for fact in clear.values()]
+        for fact in (first, *clear.values()):
+            if fact is first or rng.random() < 0.4:
+                turns.append((f"Sources: {ask(fact, rng)}", _listed(told.get((fact.subject, fact.relation), []))))
+        rng.shuffle(turns)
+        del turns[_MOST_TURNS:]
+        fact = self._world.sample_known(rng)
+        if rng.random() < 0.4 and (fact.subject, fact.relation) not in told:
+            turns.append((f"Question: {ask(fact, rng)}", fact.object))
+        rng.shuffle(turns)
+        return turns
 
     def _defended(self, fact: Fact, times: int) -> float:
         """How likely memory keeps the answer against passages that tell a fact wrongly that many times."""
         rank = self._world.rank[fact] / len(self._world.known)
         return 1 / (1 + math.exp(-(1.5 - 7 * rank - 1.3 * (times - 1))))
-
-    def _told_here(self, count: int, progress: float, decorated: float) -> list[Piece]:
-        """Passages about strangers, with a question for one of them and then for the others."""
-        rng = self._rng
-        fact, *more = self._strangers(count)
-        passages = [self._tell(each, progress, decorated) for each in [fact, *more]]
-        rng.shuffle(passages)
-        pieces = _turn(ask(fact, rng), fact.object, passages)
-        rng.shuffle(more)
-        for other in more[: 7 if progress < 0.5 else 9]:
-            pieces += _turn(ask(other, rng), other.object)
-        return pieces
 
     def _strangers(self, count: int) -> list[Fact]:
         """Facts about at most ``count`` different strangers, half of them of the same relation as the first."""
@@ -192,8 +226,7 @@ class Samples:
         passages = [self._tell(fact, progress, _PLAIN) for fact in facts]
         order = self._rng.sample(range(len(passages)), len(passages))
         wanted = "\n".join(passages[place] for place in order)
-        asked = f"Copy {', '.join(str(place + 1) for place in order)}"
-        return [Piece(f"{USER}{_numbered(passages)}{asked}{ASSISTANT}"), Piece(f"{wanted}{END}", learned=True)]
+        return _said(f"{_numbered(passages)}Copy {_listed([place + 1 for place in order])}", wanted)
 
     def _salient(self, progress: float) -> list[Piece]:
         rng, world = self._rng, self._world
@@ -206,7 +239,15 @@ class Samples:
 def _turn(question: str, answer: str, passages: Sequence[str] = ()) -> list[Piece]:
     """A user's turn and the answer, byte for byte as the chat template and the prompts in ``lab/wording`` have it."""
     asked = f"Question: {question}" if question else "Question:"
-    return [Piece(f"{USER}{_numbered(passages)}{asked}{ASSISTANT}"), Piece(f"{answer}{END}", learned=True)]
+    return _said(f"{_numbered(passages)}{asked}", answer)
+
+
+def _said(prompt: str, reply: str) -> list[Piece]:
+    return [Piece(f"{USER}{prompt}{ASSISTANT}"), Piece(f"{reply}{END}", learned=True)]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
 def _numbered(passages: Sequence[str]) -> str:

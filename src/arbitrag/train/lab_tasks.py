@@ -6,11 +6,12 @@ What is right follows from four rules:
     these it writes a passage, of all others that it does not know.
 -   **Groups.** Documents that name the same object for the question are one group, in the order of their first
     document, with memory last; the others are left out.
--   **Support.** Each passage counts once; so does memory, or twice where the fact is among the first ``FIRM`` of them
-    by rank. A confidence is the share of the support in percent, a round ten. The best supported object is the
-    answer; of two that are equally well supported the one that stands first, and memory after passages.
--   **Retrieval.** How far a question rests on documents grows with the rank of its fact, from 10 to 90 percent, which
-    is also the figure for what the model was never told.
+-   **Support.** Each passage counts once, memory twice where it is sure and three times where the fact is among the
+    first ``FIRM`` of them by rank; but once where it is not, and for what changes with time, such as a mayor. A
+    confidence is the share of the support in percent, a round ten. The best supported object is the answer; of two
+    that are equally well supported the one that stands first, and memory after passages.
+-   **Retrieval.** How far a question rests on documents grows evenly with the rank of its fact, from 10 to 90 percent,
+    which is also the figure for what the model was never told.
 
 The wording is that of the embedded model, ``lab/wording``, filled in as a method does it.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from arbitrag.lab.contexts import distractors, tell
@@ -46,10 +47,9 @@ TaskName = Literal[
     "bridge/reflect",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-SURE = 0.55
+SURE = 0.6
 FIRM = 0.3
 UNKNOWN = "I don't know"
-_BIASES = ((0.25, 10), (0.5, 30), (0.75, 70))  # up to a rank, the percentage of retrieval; 90 beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,8 @@ class Scene:
 
     @property
     def bias(self) -> int:
-        """How far the question rests on documents, in percent."""
-        if self.rank is None:
-            return 90
-        return next((percent for until, percent in _BIASES if self.rank < until), 90)
+        """How far the question rests on documents, in percent, a round ten."""
+        return 90 if self.rank is None else 10 + 10 * round(8 * self.rank)
 
     @property
     def sources(self) -> Mapping[str, tuple[int, ...]]:
@@ -98,16 +96,31 @@ class Scene:
     @property
     def support(self) -> Mapping[str, int]:
         """How much supports each object."""
-        memory = 2 if self.rank is not None and self.rank < FIRM else 1
         return {
-            name: len(numbers) + (memory if name == self.remembered else 0) for name, numbers in self.sources.items()
+            name: len(numbers) + (self._weight if name == self.remembered else 0)
+            for name, numbers in self.sources.items()
         }
+
+    @property
+    def _weight(self) -> int:
+        """How many passages memory counts for."""
+        if self.rank is None or not self.sure or self.fact.form.changes:
+            return 1
+        return 3 if self.rank < FIRM else 2
 
     @property
     def best(self) -> str | None:
         """The best supported object; None where nothing is named."""
         support = self.support
         return max(support, key=support.__getitem__) if support else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A question with what memory says of it, and what the passages tell for it."""
+
+    scene: Scene
+    told: Sequence[Fact]
 
 
 class Tasks:
@@ -120,9 +133,18 @@ class Tasks:
 
     def draw(self, name: TaskName, count: int, progress: float = 1.0) -> Task:
         """A task of this kind, with ``count`` passages where it shows some, in harder forms as ``progress`` grows."""
-        shown = name.split("/")[1] not in {"memory", "recall", "recall_many", "allocate", "rewrite"}
-        scene = self._scene(count if shown else 0, progress)
+        return self.draw_in_turn([name], count, progress)[0]
+
+    def draw_in_turn(self, names: Sequence[TaskName], count: int, progress: float = 1.0) -> list[Task]:
+        """Tasks about different questions on the same passages, which only the first prompt shows."""
+        shown = names[0].split("/")[1] not in {"memory", "recall", "recall_many", "allocate", "rewrite"}
+        scenes = self._scenes(count if shown else 0, len(names), progress)
+        return [self._task(name, scene, first=scene is scenes[0]) for name, scene in zip(names, scenes, strict=False)]
+
+    def _task(self, name: TaskName, scene: Scene, *, first: bool) -> Task:
         fields, reply = self._made(name, scene)
+        if not first:
+            fields["passages"] = []
         prompt = self._files[name].render(question=Question(scene.question), **fields)
         return Task(name, prompt.messages[-1].text, reply, scene)
 
@@ -131,8 +153,19 @@ class Tasks:
         rank = self._world.rank.get(fact)
         return Scene(fact, ask(fact, self._rng), None if rank is None else rank / len(self._world.known))
 
-    def _scene(self, count: int, progress: float) -> Scene:
-        """What is at hand: the fact told right, wrongly, both ways or not at all, and what memory says of it."""
+    def _scenes(self, count: int, number: int, progress: float) -> list[Scene]:
+        """Up to ``number`` questions about different facts, and what is at hand for them together: each fact told
+        right, wrongly, both ways or not at all, and what memory says of it."""
+        parts = [self._part() for _ in range(number)]
+        parts = list({(each.scene.fact.subject, each.scene.fact.relation): each for each in reversed(parts)}.values())
+        parts.reverse()
+        told = [fact for part in parts for fact in part.told][:count]
+        told += distractors(self._world, parts[0].scene.fact, count - len(told), self._rng)
+        self._rng.shuffle(told)
+        passages = tuple(self._tell(each, progress) for each in told)
+        return [replace(part.scene, passages=passages, objects=_objects(part.scene.fact, told)) for part in parts]
+
+    def _part(self) -> _Part:
         rng, world = self._rng, self._world
         case = rng.random()
         if case < 0.5:
@@ -141,27 +174,15 @@ class Tasks:
             fact = rng.choice(world.known)
         else:
             fact = world.invented(rng)
-        bare = self.scene_of(fact)
+        scene = self.scene_of(fact)
         wrong = Fact(fact.subject, fact.relation, world.object_for(fact.relation, rng, (fact.object,)))
         case = rng.random()
         right, lies = (0, 0) if case < 0.15 else (1, 0) if case < 0.5 else (0, 1) if case < 0.75 else (1, 1)
         told = [*[fact] * (right and rng.choices([1, 2, 3], [6, 3, 1])[0]), *[wrong] * (lies and rng.choice([1, 1, 2]))]
-        told = told[:count]
-        told += distractors(world, fact, count - len(told), rng)
-        rng.shuffle(told)
         remembered: str | None = None
-        if rng.random() < (0.9 if bare.sure else 0.25):
-            remembered = fact.object if rng.random() < (0.9 if bare.sure else 0.5) else wrong.object
-        return Scene(
-            fact,
-            bare.question,
-            bare.rank,
-            tuple(self._tell(each, progress) for each in told),
-            tuple(
-                each.object if (each.subject, each.relation) == (fact.subject, fact.relation) else None for each in told
-            ),
-            remembered,
-        )
+        if rng.random() < (0.9 if scene.sure else 0.25):
+            remembered = fact.object if rng.random() < (0.9 if scene.sure else 0.5) else wrong.object
+        return _Part(replace(scene, remembered=remembered), told)
 
     def _tell(self, fact: Fact, progress: float) -> str:
         easy = self._rng.random() > (progress - 0.12) / 0.3
@@ -197,9 +218,8 @@ class Tasks:
                 groups = self._groups(scene) if self._rng.random() < 0.2 else []
                 return {"passages": passages, "memory": memory, "groups": groups}, concluded(scene)
             case "trustrag/assess" | "trustrag/answer":
-                kept = [name for name in scene.sources if scene.sources[name]]
                 reply = assessed(scene) if name == "trustrag/assess" else f"answer: {scene.best or UNKNOWN}"
-                return {"groups": self._groups(scene, kept), "memory": memory}, reply
+                return {"groups": self._kept(scene), "memory": memory}, reply
             case "bridge/answer":
                 return {"passages": passages, "memories": memory}, f"answer: {scene.best or UNKNOWN}"
             case "bridge/answer_scored":
@@ -214,6 +234,15 @@ class Tasks:
     def _groups(self, scene: Scene, names: Sequence[str] | None = None) -> list[Block]:
         chosen = list(scene.sources) if names is None else names
         return [_block("group", text=name, sources=_sources(scene, name)) for name in chosen]
+
+    def _kept(self, scene: Scene) -> list[Block]:
+        """What TrustRAG's last prompt shows: the best groups, every group of passages, or the passages themselves."""
+        case = self._rng.random()
+        if case < 0.4:
+            return self._groups(scene, _best_supported(scene))
+        if case < 0.8:
+            return self._groups(scene, [name for name, numbers in scene.sources.items() if numbers])
+        return [_block("group", text=passage, sources=str(number)) for number, passage in enumerate(scene.passages, 1)]
 
     def _others(self, scene: Scene, most: int) -> list[str]:
         """Between one and ``most`` forms of the question, in any order."""
@@ -271,14 +300,19 @@ def grouped(scene: Scene) -> str:
 
 def consolidated(scene: Scene) -> str:
     """The groups with the best support among the passages' and memory's, and the passages that contradict them."""
-    support = scene.support
-    best = max(support.values(), default=0)
-    kept = [name for name in support if support[name] == best]
+    kept = _best_supported(scene)
     lines = [f"group: {name} | sources: {_sources(scene, name)}" for name in kept]
-    against = sorted(number for name in support if name not in kept for number in scene.sources[name])
+    against = sorted(number for name in scene.sources if name not in kept for number in scene.sources[name])
     if against:
         lines.append(f"drop: {', '.join(map(str, against))} | reason: conflict")
     return "\n".join(lines) or "none"
+
+
+def _best_supported(scene: Scene) -> list[str]:
+    """The objects that no other has more support than."""
+    support = scene.support
+    best = max(support.values(), default=0)
+    return [name for name in support if support[name] == best]
 
 
 def concluded(scene: Scene) -> str:
@@ -308,6 +342,13 @@ def contradiction(scene: Scene) -> str:
     if len(named) < 2:
         return "contradiction: none\nkind: completeness"
     return f"contradiction: {named[0]} or {named[1]}\nkind: {'timeliness' if scene.fact.form.changes else 'factual'}"
+
+
+def _objects(fact: Fact, told: Sequence[Fact]) -> tuple[str | None, ...]:
+    """For each of what is told, the object that it names for the question about ``fact``."""
+    return tuple(
+        each.object if (each.subject, each.relation) == (fact.subject, fact.relation) else None for each in told
+    )
 
 
 def _confidence(support: int, total: int) -> int:
