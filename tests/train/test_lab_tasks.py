@@ -18,18 +18,19 @@ from arbitrag.train.lab_tasks import TASKS, Scene, Task, TaskName, Tasks, labell
 from arbitrag.types import Strategy
 
 WORLD = World(7)
-FACT = Fact("Velmum Airlines", "ceo", "Ada Bo")
+FACT = Fact("Velmum Airlines", "ceo", "Ada Bo")  # changes with time
+FILM = Fact("The Pale Shadow", "director", "Ada Bo")  # does not
 
 
-def scene(*objects: str | None, remembered: str | None = None, rank: float | None = 0.4) -> Scene:
-    return Scene(FACT, "Who leads Velmum Airlines?", rank, ("…",) * len(objects), objects, remembered)
+def scene(*objects: str | None, remembered: str | None = None, rank: float | None = 0.4, fact: Fact = FACT) -> Scene:
+    return Scene(fact, "Who leads Velmum Airlines?", rank, ("…",) * len(objects), objects, remembered)
 
 
 @pytest.mark.parametrize(
     ("rank", "sure", "bias"),
     [
-        *((0.0, True, 10), (0.25, True, 30), (0.5, True, 70), (0.5499, True, 70), (0.55, False, 70)),
-        *((0.75, False, 90), (None, False, 90)),
+        *((0.0, True, 10), (0.0624, True, 10), (0.0626, True, 20), (0.5, True, 50), (0.5999, True, 60)),
+        *((0.6, False, 60), (0.999, False, 90), (None, False, 90)),
     ],
 )
 def test_what_memory_tells_and_how_far_a_question_rests_on_documents(rank: float | None, sure: bool, bias: int) -> None:
@@ -44,9 +45,12 @@ def test_what_memory_tells_and_how_far_a_question_rests_on_documents(rank: float
     [
         (scene(None, "A", None, "B", "A"), {"A": (2, 5), "B": (4,)}, {"A": 2, "B": 1}, "A"),
         (scene("A", "B"), {"A": (1,), "B": (2,)}, {"A": 1, "B": 1}, "A"),
-        (scene("A", remembered="B"), {"A": (1,), "B": ()}, {"A": 1, "B": 1}, "A"),
-        (scene("A", remembered="B", rank=0.29), {"A": (1,), "B": ()}, {"A": 1, "B": 2}, "B"),
-        (scene("A", "A", remembered="B", rank=0.29), {"A": (1, 2), "B": ()}, {"A": 2, "B": 2}, "A"),
+        (scene("A", remembered="B", rank=0.29), {"A": (1,), "B": ()}, {"A": 1, "B": 1}, "A"),
+        (scene("A", remembered="B", rank=0.29, fact=FILM), {"A": (1,), "B": ()}, {"A": 1, "B": 3}, "B"),
+        (scene("A", remembered="B", rank=0.3, fact=FILM), {"A": (1,), "B": ()}, {"A": 1, "B": 2}, "B"),
+        (scene("A", "A", remembered="B", rank=0.59, fact=FILM), {"A": (1, 2), "B": ()}, {"A": 2, "B": 2}, "A"),
+        (scene("A", remembered="B", rank=0.6, fact=FILM), {"A": (1,), "B": ()}, {"A": 1, "B": 1}, "A"),
+        (scene("A", remembered="B", rank=None, fact=FILM), {"A": (1,), "B": ()}, {"A": 1, "B": 1}, "A"),
         (scene("A", remembered="A"), {"A": (1,)}, {"A": 2}, "A"),
         (scene(None, None), {}, {}, None),
     ],
@@ -59,14 +63,15 @@ def test_groups_and_their_support(
 
 
 def test_replies() -> None:
-    contested = scene("A", None, "B", "A", remembered="B", rank=0.1)
+    contested = scene("A", None, "B", "A", remembered="B", rank=0.4, fact=FILM)
     assert lab_tasks.grouped(contested) == "group: A | sources: 1, 4\ngroup: B | sources: 3, memory"
     assert lab_tasks.consolidated(contested) == "group: B | sources: 3, memory\ndrop: 1, 4 | reason: conflict"
     assert lab_tasks.concluded(contested) == (
         "group: A | sources: 1, 4 | confidence: 40\ngroup: B | sources: 3, memory | confidence: 60\nanswer: B"
     )
     assert lab_tasks.assessed(contested) == "trust: both\nanswer: B"
-    assert lab_tasks.contradiction(contested) == "contradiction: A or B\nkind: timeliness"
+    assert lab_tasks.contradiction(contested) == "contradiction: A or B\nkind: factual"
+    assert lab_tasks.contradiction(scene("B", "A")) == "contradiction: B or A\nkind: timeliness"
     nothing = scene(None)
     assert lab_tasks.grouped(nothing) == lab_tasks.consolidated(nothing) == "none"
     assert lab_tasks.concluded(nothing) == "answer: I don't know"
@@ -110,11 +115,14 @@ def held(name: TaskName, asked: Scene, reply: str) -> Task:
 @pytest.mark.parametrize(
     ("task", "reply", "right"),
     [
-        (held("bridge/allocate", scene(rank=0.1), ""), "retrieval: 30\ngeneration: 70", True),
-        (held("bridge/allocate", scene(rank=0.1), ""), "retrieval: 31\ngeneration: 69", False),
+        (held("bridge/allocate", scene(rank=0.1), ""), "retrieval: 40\ngeneration: 60", True),
+        (held("bridge/allocate", scene(rank=0.1), ""), "retrieval: 41\ngeneration: 59", False),
         (held("bridge/recall", scene(rank=0.5), ""), "evidence: Ada Bo is its chief", True),
-        (held("bridge/recall", scene(rank=0.5), ""), "evidence: I don't know", False),
-        (held("bridge/recall", scene(rank=0.6), ""), "evidence: Ada Bo is its chief", False),
+        (held("bridge/recall", scene(rank=0.499), ""), "evidence: I don't know", False),
+        (held("bridge/recall", scene(rank=0.5), ""), "evidence: I don't know", True),
+        (held("bridge/recall", scene(rank=0.9), ""), "evidence: Ada Bo is its chief", True),
+        (held("bridge/recall", scene(rank=0.9), ""), "evidence: Ulf Or is its chief", False),
+        (held("bridge/recall", scene(rank=None), ""), "evidence: Ada Bo is its chief", False),
         (held("bridge/recall", scene(rank=None), ""), "evidence: I don't know", True),
         (held("trustrag/memory", scene(rank=None), ""), "I don't know", True),
         (held("bridge/recall_many", scene(rank=0.1), "1. a\n2. b"), "1. Ada Bo\n2. I don't know", False),

@@ -272,7 +272,7 @@ class Reader:
         owner: Callable[[R], Request],
     ) -> None:
         """Do the work for a batch; one that fails is halved until the culprits are alone, and they get the error."""
-        batch = [item for item in batch if not owner(item).future.done()]
+        batch = [item for item in batch if owner(item).open]
         if not batch:
             return
         try:

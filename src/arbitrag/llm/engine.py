@@ -182,12 +182,14 @@ class Engine:
         self._store.clear()
 
     async def _ask(self, request: Request) -> Any:
-        return (await self._ask_all([request]))[0]
+        """The result; when the caller is cancelled, the request is."""
+        self._worker.submit([request])
+        return await request.future
 
     async def _ask_all(self, requests: list[Request]) -> list[Any]:
-        """The results; when the caller is cancelled, the requests are."""
+        """The results of several that are read together."""
         self._worker.submit(requests)
-        return await asyncio.gather(*(asyncio.wrap_future(request.future) for request in requests))
+        return await asyncio.gather(*(request.future for request in requests))
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         ids = self._codec.encode_prompt(prompt)

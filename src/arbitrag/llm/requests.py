@@ -5,9 +5,8 @@ Texts are tokens already here, and results are plain values; ``llm/engine.py`` s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +22,19 @@ NOT_FINITE = "the model's output is not finite (NaN or infinity); try a wider pr
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One prompt and what is wanted of it. ``future`` gets the result; a cancelled one frees its place.
+    """One prompt and what is wanted of it, made in the event loop that waits for its ``future``.
 
-    After reading: ``blocks`` hold the keys and values of ``ids``, ``last`` the logits of the last token, and ``states``
+    The engine's thread calls ``finish`` or ``fail``, of which the first counts, and ``hand_over`` is then called in the
+    loop. A request whose future was cancelled frees its place. After reading: ``blocks`` hold the keys and values of ``ids``, ``last`` the logits of the last token, and ``states``
     the hidden states of the layers asked for.
     """
 
     ids: list[int]
     layers: tuple[int, ...] = ()
-    future: Future[Any] = field(default_factory=Future)
+    future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: Any = None
+    error: Exception | None = None
+    over: bool = False
     read: int = 0
     reused: int = 0
     blocks: list[Block] = field(default_factory=list)
@@ -39,17 +42,31 @@ class Request:
     states: dict[int, np.ndarray] = field(default_factory=dict)
 
     def finish(self, result: Any) -> None:
-        with suppress(InvalidStateError):  # cancelled while its result was computed
-            self.future.set_result(result)
+        if not self.over:
+            self.outcome, self.over = result, True
 
     def fail(self, error: Exception) -> None:
-        known = error if isinstance(error, ArbitragError) else BackendError(_in_words(error))
-        with suppress(InvalidStateError):
-            self.future.set_exception(known)
+        if not self.over:
+            known = error if isinstance(error, ArbitragError) else BackendError(_in_words(error))
+            self.error, self.over = known, True
+
+    def hand_over(self) -> None:
+        """Give the future what ``finish`` or ``fail`` brought, unless its caller is gone."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.outcome)
+        else:
+            self.future.set_exception(self.error)
 
     @property
     def cancelled(self) -> bool:
         return self.future.cancelled()
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody still waits for a result that is not there."""
+        return not self.over and not self.cancelled
 
     def tokens(self, written: int = 0) -> Tokens:
         return Tokens(self.read, self.reused, written)

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.batching import Limits, Reader
@@ -35,6 +36,7 @@ class Worker:
         self._alone = alone
         self._window_s = window_s
         self._waiting: deque[Request] = deque()
+        self._taken: list[Request] = []  # whose results were not handed over yet
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="arbitrag-engine")
         self._lock = threading.Lock()  # guards the four below, which the event loop's thread shares
         self._arrived: list[Request] = []
@@ -44,7 +46,7 @@ class Worker:
         self._company = threading.Event()
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Hand requests over; their futures get the results. Called from an event loop."""
+        """Take requests; their futures get the results. Called from their event loop."""
         with self._lock:
             if self._closed:
                 raise BackendError(_CLOSED)
@@ -79,6 +81,7 @@ class Worker:
                 self._company.wait(self._window_s)
             with self._lock:
                 self._waiting += self._arrived
+                self._taken += self._arrived
                 self._arrived = []
                 closed = self._closed
             if closed:
@@ -90,15 +93,18 @@ class Worker:
     def _turn(self, requests: list[Request]) -> None:
         try:
             self.reader.read(requests)
-            ready = [request for request in requests if not request.future.done()]
+            ready = [request for request in requests if request.open]
             for request in ready:
                 if isinstance(request, Inspect):
                     request.finish((request.states, request.tokens()))
                 elif isinstance(request, Distribute):
                     self.reader.distribute(request)
             self.reader.score([request for request in ready if isinstance(request, Score)])
+            self._hand_over()
             again = self._writer.start([request for request in ready if isinstance(request, Write)])
+            self._hand_over()
             again += self._writer.step()
+            self._hand_over()
             self._waiting.extendleft(reversed(again))
         except Exception as error:  # noqa: BLE001  (no caller may wait for ever)
             self._fail(requests, error)
@@ -130,3 +136,20 @@ class Worker:
         for request in requests:
             request.fail(error)
         self._writer.fail(error)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give what is over to the event loops that wait for it, all at once: waking one up costs as much as a token."""
+        ready: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+        for request in self._taken:
+            if request.over:
+                ready.setdefault(request.future.get_loop(), []).append(request)
+        self._taken = [request for request in self._taken if request.open]
+        for loop, requests in ready.items():
+            with suppress(RuntimeError):  # a loop that was closed waits for nothing
+                loop.call_soon_threadsafe(_hand_over, requests)
+
+
+def _hand_over(requests: Sequence[Request]) -> None:
+    for request in requests:
+        request.hand_over()

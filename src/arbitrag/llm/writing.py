@@ -102,7 +102,7 @@ class Writer:
 
     def _again(self, requests: list[Write], error: Exception, *, hopeless: bool) -> list[Write]:
         """Those still to be written; a single one for which there was nothing left to free gets the error."""
-        rest = [request for request in requests if not request.future.done()]
+        rest = [request for request in requests if request.open]
         if len(requests) > 1 or not hopeless:
             return rest
         requests[0].fail(error)

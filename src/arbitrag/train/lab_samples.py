@@ -156,7 +156,6 @@ class Samples:
         decorated = 0.1 if progress < 0.2 else 0.35
         if case < 0.45:
             fact, *more = self._strangers(count)
-            told = [fact]
             facts = [fact, *more] if rng.random() < 0.4 else [fact, *distractors(self._world, fact, count - 1, rng)]
             answer = fact.object
         else:
