@@ -51,19 +51,17 @@ def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray,
 
     texts = [words(passage.text) for passage in passages]
     asked = words(question.text)
-    overlap, cosine = rouge_l(texts), vectors @ vectors.T
-    pairs = np.tril_indices(len(texts), -1)
+    cosine = vectors @ vectors.T
+    np.fill_diagonal(cosine, 0.0)  # nothing is a repetition of itself
+    near = cosine > similar
+    overlap = rouge_l(texts, near)
     reasons: dict[int, str] = {}
     kept: list[int] = []
     for number, text in enumerate(texts):
         if len(asked) >= _ECHO and _contains(text, asked):
             reasons[number] = "repeats the question word for word"
             continue
-        alike = [
-            other
-            for other in kept
-            if text == texts[other] or (overlap[number, other] > OVERLAP and cosine[number, other] > similar)
-        ]
+        alike = [other for other in kept if text == texts[other] or overlap[number, other] > OVERLAP]
         if alike:
             reasons[number] = f"says the same as passage {alike[0] + 1}"
         else:
@@ -76,8 +74,8 @@ def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray,
             "passages": len(texts),
             "echoes": echoes,
             "repetitions": len(reasons) - echoes,
-            "highest_rouge": float(overlap[pairs].max(initial=0.0)),
-            "highest_cosine": float(cosine[pairs].max(initial=0.0)),
+            "highest_cosine": float(cosine.max(initial=0.0)),
+            "highest_rouge": float(overlap.max(initial=0.0)),  # of those above the cosine
         },
         f"{len(kept)} of {len(texts)} kept",
     )

@@ -33,15 +33,19 @@ def words(text: str) -> list[str]:
     return _stemmed(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
-def rouge_l(texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """F1 of every pair of texts, given as words: shape (texts, texts), float64. A text without words is like none."""
+def rouge_l(texts: Sequence[Sequence[str]], wanted: np.ndarray | None = None) -> np.ndarray:
+    """F1 of every pair of texts, given as words: shape (texts, texts), float64. A text without words is like none.
+
+    ``wanted`` (texts, texts), bool and symmetric, leaves out the pairs that are not, which then have 0.
+    """
     import numpy as np
 
     common = np.zeros((len(texts), len(texts)))
-    for row, text in enumerate(texts):
-        places = _places(text)
-        for column in range(row, len(texts)):
-            common[row, column] = common[column, row] = _common(places, len(text), texts[column])
+    pairs = np.triu(np.ones(common.shape, bool) if wanted is None else wanted)
+    for row in np.flatnonzero(pairs.any(1)).tolist():
+        places = _places(texts[row])
+        for column in np.flatnonzero(pairs[row]).tolist():
+            common[row, column] = common[column, row] = _common(places, len(texts[row]), texts[column])
     lengths = np.array([max(len(text), 1) for text in texts], np.float64)
     precision, recall = common / lengths[:, None], common / lengths[None, :]
     both = precision + recall
