@@ -201,14 +201,53 @@ def test_the_cache_can_be_cut_moved_and_put_together_again(tmp_path: Path) -> No
     joined = runtime.join(made, first)
     assert (joined.lengths.tolist(), joined.width) == ([5, 3, 0, 6, 3], 6)
     chosen = runtime.select(joined, [1, 3, 0, 4], 0)
-    shorter = runtime.select(runtime.select(chosen, [0, 3, 2], 1), [1, 0], 2)
-    assert (shorter.lengths.tolist(), shorter.width) == ([3, 3], 3)
     new = [[12], [12, 2], [TEXTS[0][5], 12], [1]]
     step = ragged(runtime, chosen, [3, 6, 5, 3], new)
     texts = [TEXTS[1], TEXTS[0], TEXTS[0][:5], TEXTS[1]]
     for row, (text, more) in enumerate(zip(texts, new, strict=True)):
         assert np.allclose(step.logits[row], alone(reference, [*text, *more], 1).logits[0], atol=1e-4)
+    shorter = runtime.select(runtime.select(step.cache, [0, 3, 2], 1), [1, 0], 2)
+    assert (shorter.lengths.tolist(), shorter.width) == ([4, 4], 5)
     assert runtime.assemble([[], []]) is None
+
+
+def test_rows_come_and_go_without_a_copy_of_the_others(tmp_path: Path) -> None:
+    runtime, reference = subject(tmp_path), plain(tmp_path)
+    texts = [[7, 3, 9], [1, 2, 3, 4, 5], [11], [6, 6]]
+
+    def read(*chosen: int) -> Rows:
+        cache = ragged(runtime, None, [0] * len(chosen), [texts[at] for at in chosen]).cache
+        assert isinstance(cache, Rows)
+        return cache
+
+    running = runtime.join(runtime.join(read(0), read(1)), read(2))
+    slots = running.slots
+    assert slots.shape[1] == 4, "a place is free"
+    running = runtime.join(running, read(3))
+    running = runtime.select(running, [0, 3, 2], 0)  # the last takes the place of the one that left
+    running = runtime.join(running, read(1))
+    assert running.slots is slots
+    left = [texts[0], texts[3], texts[2], texts[1]]
+    step = ragged(runtime, running, [len(text) for text in left], [[12]] * 4)
+    for row, text in enumerate(left):
+        assert np.allclose(step.logits[row], alone(reference, [*text, 12], 1).logits[0], atol=1e-4)
+    fifth = runtime.join(step.cache, read(2))
+    assert fifth.slots is not slots, "there was no place left"
+    assert fifth.lengths.tolist() == [4, 3, 2, 6, 1]
+
+
+def test_a_row_that_fills_all_slots_finds_others_to_join(tmp_path: Path) -> None:
+    runtime = subject(tmp_path)
+    short = runtime.join(ragged(runtime, None, [0], [[1]]).cache, ragged(runtime, None, [0], [[2]]).cache)
+    runtime.select(short, [0], 0)
+    room = short.slots.shape[3]
+    fits = ragged(runtime, None, [0], [[1] * (room - 1)]).cache
+    assert runtime.join(short, fits) is short
+    runtime.select(short, [0], 0)
+    too_long = ragged(runtime, None, [0], [[1] * room]).cache
+    joined = runtime.join(short, too_long)
+    assert joined is not short
+    assert joined.lengths.tolist() == [1, room]
 
 
 def test_copies_keep_nothing_else_in_memory(tmp_path: Path) -> None:

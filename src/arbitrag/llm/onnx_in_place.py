@@ -29,7 +29,7 @@ from arbitrag.llm.runtime import Facts, Step
 
 SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th step
 KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for the next one
-_FREE = 3  # of such memories: rows that join others are copied from two caches into a third
+_FREE = 3  # of such memories: rows that join others may be copied from two caches into a third
 _SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
 _FEW = 4  # new tokens of a row up to which it may be read with others, a token at a time
@@ -82,10 +82,11 @@ class Memory:
 
 @dataclass(eq=False, slots=True)
 class Rows:
-    """The cache: ``slots`` are (2 x layers, B, heads, room, D), keys and values of every layer in turn.
+    """The cache: ``slots`` are (2 x layers, places, heads, room, D), keys and values of every layer in turn.
 
-    Row b has filled its first ``lengths[b]`` slots. The engine counts ``width`` of them in every row, of which those
-    that a shorter row lacks come first. The slots are of ``memory`` and go back there with the cache.
+    The first B of the places are taken, and there may be more for rows that come later. Row b has filled its first
+    ``lengths[b]`` slots. The engine counts ``width`` of them in every row, of which those that a shorter row lacks come
+    first. The slots are of ``memory`` and go back there with the cache.
     """
 
     slots: np.ndarray
@@ -105,19 +106,43 @@ class Rows:
         """Have at least ``count`` free slots in every row."""
         longest = int(self.lengths.max())
         if longest + count > self.slots.shape[3]:
-            wider = packed([[self.part(row, 0, self.width)] for row in range(len(self.lengths))], self.memory, count)
+            wider = packed(self.parts(), self.memory, count, places=self.slots.shape[1])
             self.slots, wider.slots = wider.slots, self.slots
 
+    def parts(self) -> list[list[np.ndarray]]:
+        """Views of all that each row has filled, in the form that ``packed`` takes."""
+        return [[self.slots[:, row, :, :length]] for row, length in enumerate(self.lengths)]
 
-def packed(rows: Sequence[Sequence[np.ndarray]], memory: Memory, count: int = 0) -> Rows:
+    def add(self, other: Rows) -> bool:
+        """Put the rows of another cache behind these, where there are places for them and some room to spare."""
+        count = len(self.lengths)
+        _, places, _, room, _ = self.slots.shape
+        if count + len(other.lengths) > places or int(other.lengths.max()) >= room:
+            return False
+        for place, (blocks, length) in enumerate(zip(other.parts(), other.lengths, strict=True), count):
+            self.slots[:, place, :, :length] = blocks[0]
+        self.lengths = np.concatenate([self.lengths, other.lengths])
+        self.width = max(self.width, other.width)
+        return True
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Have only these rows; those that stand elsewhere now come from behind all that stay."""
+        for place, row in enumerate(rows):
+            if place != row:
+                length = self.lengths[row]
+                self.slots[:, place, :, :length] = self.slots[:, row, :, :length]
+        self.lengths = self.lengths[rows]
+
+
+def packed(rows: Sequence[Sequence[np.ndarray]], memory: Memory, count: int = 0, places: int = 0) -> Rows:
     """Rows of blocks in order, (2 x layers, heads, n, D) each, with room for ``count`` slots and some to spare.
 
-    At least one row has a block.
+    At least one row has a block. There are at least so many ``places`` for rows.
     """
     lengths = np.array([sum(block.shape[2] for block in blocks) for blocks in rows])
     kinds, heads, _, size = next(block for blocks in rows for block in blocks).shape
     longest = int(lengths.max())
-    slots = memory.take((kinds, len(rows), heads, longest + count + SPARE, size))
+    slots = memory.take((kinds, max(len(rows), places), heads, longest + count + SPARE, size))
     for row, blocks in enumerate(rows):
         at = 0
         for block in blocks:
@@ -203,16 +228,21 @@ class InPlaceRuntime(HostLogits):
 
     def join(self, first: Rows, second: Rows) -> Rows:
         with memory():
-            joined = packed(
-                [[each.part(row, 0, each.width)] for each in (first, second) for row in range(len(each.lengths))],
-                self._memory,
-            )
+            if first.add(second):
+                return first
+            rows = [*first.parts(), *second.parts()]
+            joined = packed(rows, self._memory, places=1 << (len(rows) - 1).bit_length())
         joined.width = max(first.width, second.width)
         return joined
 
     def select(self, cache: Rows, rows: Sequence[int], start: int) -> Rows:
-        with memory():
-            chosen = packed([[cache.part(row, start, cache.width)] for row in rows], self._memory)
+        behind = all(row == place or row >= len(rows) for place, row in enumerate(rows))
+        if behind and start <= cache.width - int(cache.lengths[rows].max()):  # no row has a slot before it
+            cache.keep(rows)
+            chosen = cache
+        else:
+            with memory():
+                chosen = packed([[cache.part(row, start, cache.width)] for row in rows], self._memory)
         chosen.width = cache.width - start
         return chosen
 

@@ -25,8 +25,8 @@ class Request:
     """One prompt and what is wanted of it, made in the event loop that waits for its ``future``.
 
     The engine's thread calls ``finish`` or ``fail``, of which the first counts, and ``hand_over`` is then called in the
-    loop. A request whose future was cancelled frees its place. After reading: ``blocks`` hold the keys and values of ``ids``, ``last`` the logits of the last token, and ``states``
-    the hidden states of the layers asked for.
+    loop. A request whose future was cancelled frees its place. After reading: ``blocks`` hold the keys and values of
+    ``ids``, ``last`` the logits of the last token, and ``states`` the hidden states of the layers asked for.
     """
 
     ids: list[int]

@@ -139,7 +139,7 @@ class Worker:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Give what is over to the event loops that wait for it, all at once: waking one up costs as much as a token."""
+        """Give what is over to the event loops that wait for it, all at once, since it takes long to wake one up."""
         ready: dict[asyncio.AbstractEventLoop, list[Request]] = {}
         for request in self._taken:
             if request.over:

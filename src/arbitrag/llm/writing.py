@@ -165,6 +165,7 @@ class Writer:
         if not places:
             self._rows = None
             return
+        places = _filled_up(places)
         padding = rows.padding[places]
         start = int(padding.min())
         rows.cache = self.reader.runtime.select(rows.cache, places, start)
@@ -176,3 +177,16 @@ class Writer:
         rows, self._rows = self._rows, None
         for request in rows.requests if rows else ():
             request.fail(error)
+
+
+def _filled_up(places: list[int]) -> list[int]:
+    """These in another order: all that are among the first stay where they are, and the last fill the gaps.
+
+    So the least has to be moved where a runtime can keep rows in place.
+    """
+    count = len(places)
+    order = list(range(count))
+    gaps = sorted(set(order).difference(places))
+    for gap, place in zip(gaps, (place for place in places if place >= count), strict=True):
+        order[gap] = place
+    return order

@@ -23,6 +23,9 @@ frequent facts are to be defended, rare ones not.
 tell, for known facts that they do not tell, and for the numbers of the passages that tell something; and a task on
 passages is followed by others.
 
+**Tasks come last.** They need a model that can read: once the samples are as hard as they get, ``task`` and ``direct``
+are drawn more often and ``read`` less.
+
 **Reading comes late.** The number of passages and their forms grow with the progress of the training. Copying is
 learned from little and is what reading is made of: without it a model of this size answers with any of the passages for
 millions of tokens. Passages that begin with their object are the hardest to read and drawn more often.
@@ -55,17 +58,21 @@ _SHARES: dict[Kind, float] = {
     "copied": 0.02,
     "task": 0.35,
 }
+_AT_LAST: dict[Kind, float] = {"direct": 1.3, "read": 0.65, "task": 1.45}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
-    "trustrag/consolidate": 2.5,
-    "astute/consolidate": 2.5,
-    "bridge/reflect": 2.5,
-    "astute/answer": 2,
-    "bridge/allocate": 1.5,
+    "trustrag/consolidate": 3,
+    "astute/consolidate": 3,
+    "astute/answer": 3,
+    "bridge/reflect": 3,
+    "bridge/allocate": 2.5,
+    "trustrag/memory": 2,
+    "astute/recall": 2,
+    "bridge/recall": 2,
+    "bridge/recall_many": 1.5,
     "bridge/answer": 0.7,
     "bridge/answer_scored": 0.7,
-    "trustrag/assess": 0.7,
-    "trustrag/answer": 0.5,
-    "bridge/rewrite": 0.3,
+    "trustrag/answer": 0.6,
+    "bridge/rewrite": 0.5,
 }
 _ON_PASSAGES: tuple[TaskName, ...] = ("trustrag/consolidate", "astute/consolidate", "astute/answer", "bridge/reflect")
 _MOST_COPIED, _MOST_JUDGED = 6, 12  # passages
@@ -106,7 +113,9 @@ class Samples:
         self._true = {(fact.subject, fact.relation): fact for fact in world.known}
 
     def draw(self, progress: float) -> Sample:
-        kind = self._rng.choices(list(_SHARES), list(_SHARES.values()))[0]
+        late = _AT_LAST if progress >= 1 else {}
+        shares = [share * late.get(kind, 1) for kind, share in _SHARES.items()]
+        kind = self._rng.choices(list(_SHARES), shares)[0]
         return Sample(kind, tuple(self._pieces(kind, progress)))
 
     def _pieces(self, kind: Kind, progress: float) -> list[Piece]:
@@ -145,6 +154,8 @@ class Samples:
         names = [name]
         if name in _ON_PASSAGES:
             names += self._rng.choices(_ON_PASSAGES, k=self._rng.randint(0, 3))
+        if name == "bridge/allocate":
+            names *= self._rng.randint(1, 5)
         tasks = self._tasks.draw_in_turn(names, min(_MOST_JUDGED, self._count(progress)), progress)
         return [piece for task in tasks for piece in _said(task.prompt, task.reply)]
 

@@ -136,7 +136,7 @@ class Tasks:
         return self.draw_in_turn([name], count, progress)[0]
 
     def draw_in_turn(self, names: Sequence[TaskName], count: int, progress: float = 1.0) -> list[Task]:
-        """Tasks about different questions on the same passages, which only the first prompt shows."""
+        """Tasks about different questions on the same passages or examples, which only the first prompt shows."""
         shown = names[0].split("/")[1] not in {"memory", "recall", "recall_many", "allocate", "rewrite"}
         scenes = self._scenes(count if shown else 0, len(names), progress)
         return [self._task(name, scene, first=scene is scenes[0]) for name, scene in zip(names, scenes, strict=False)]
@@ -144,7 +144,7 @@ class Tasks:
     def _task(self, name: TaskName, scene: Scene, *, first: bool) -> Task:
         fields, reply = self._made(name, scene)
         if not first:
-            fields["passages"] = []
+            fields |= {field: [] for field in ("passages", "examples") if field in fields}
         prompt = self._files[name].render(question=Question(scene.question), **fields)
         return Task(name, prompt.messages[-1].text, reply, scene)
 
