@@ -66,7 +66,7 @@ class Model:
 
     async def generate(self, prompt: Prompt, **changes: Any) -> Generation:
         """A greedy answer within the run's limit; ``changes`` are fields of ``Sampling``."""
-        sampling = replace(Sampling(max_tokens=self.limits.answer_tokens), **changes)
+        sampling = Sampling(**{"max_tokens": self.limits.answer_tokens, **changes})
         request = {"prompt": to_plain(prompt), "sampling": to_plain(sampling)}
         return await self.recorder.call(
             "generate", self.role, self.backend, request, lambda: self.backend.generate(prompt, sampling)
@@ -203,9 +203,10 @@ class Kit:
             prompts = book or PromptBook.with_wording(wording, backend.wording)
             return Model(backend, role, prompts, limits, recorder)
 
+        writer = model(llm, "llm")
         return cls(
-            model(llm, "llm"),
-            model(llm, "llm") if scorer is None else model(scorer, "scorer"),
+            writer,
+            writer if scorer is None else model(scorer, "scorer"),
             retriever,
             dict(where or {}),
             limits,
@@ -216,12 +217,9 @@ class Kit:
     def recording(self) -> Kit:
         """The same parts with a fresh recorder, for one question."""
         recorder = Recorder()
-        return replace(
-            self,
-            llm=replace(self.llm, recorder=recorder),
-            scorer=replace(self.scorer, recorder=recorder),
-            recorder=recorder,
-        )
+        llm = replace(self.llm, recorder=recorder)
+        scorer = llm if self.scorer is self.llm else replace(self.scorer, recorder=recorder)
+        return replace(self, llm=llm, scorer=scorer, recorder=recorder)
 
     def with_passages(self, passages: Sequence[Passage]) -> Kit:
         """The same parts, with these passages to find, whatever is asked."""

@@ -124,6 +124,27 @@ def test_a_template_finds_what_transformers_gives_it() -> None:
     assert rendered("{% generation %}said{% endgeneration %}") == "said"
 
 
+def test_what_is_remembered_of_a_prompt_stays_as_it_was() -> None:
+    subject, asked = codec(CHAT), user("Who?")
+    ids = subject.encode_prompt(asked)
+    expected = list(ids)
+    ids.append(0)
+    assert subject.encode_prompt(asked) == expected
+
+
+def test_a_prompt_that_tells_the_time_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject, asked = codec("{{ strftime_now('%H:%M') }}"), user("Who?")
+    times = iter([datetime(2031, 5, 6, 23, 59), datetime(2031, 5, 7, 0, 1)])
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return next(times)
+
+    monkeypatch.setattr("datetime.datetime", Clock)
+    assert [subject.decode(subject.encode_prompt(asked)) for _ in range(2)] == ["23:59", "00:01"]
+
+
 def test_content_is_never_run_as_a_template() -> None:
     assert rendered("{{ messages[0].content }}", Message("user", "{{ 7 * 7 }}")) == "{{ 7 * 7 }}"
 

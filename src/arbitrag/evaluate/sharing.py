@@ -39,19 +39,24 @@ class Sharing:
 
     def kit(self, kit: Kit) -> Kit:
         """The kit with its models, its retriever and its encoder shared."""
+        llm = replace(kit.llm, backend=self._model(kit.llm.backend))
         return replace(
             kit,
-            llm=replace(kit.llm, backend=self._model(kit.llm.backend)),
-            scorer=replace(kit.scorer, backend=self._model(kit.scorer.backend)),
+            llm=llm,
+            scorer=llm if kit.scorer is kit.llm else replace(kit.scorer, backend=self._model(kit.scorer.backend)),
             retriever=None if kit.retriever is None else self._retriever(kit.retriever),
             encoder=None if kit.encoder is None else self._encoder(kit.encoder),
         )
 
     def _model(self, backend: LLM) -> SharedLLM:
-        return self._models.setdefault(id(backend), SharedLLM(backend))
+        if id(backend) not in self._models:
+            self._models[id(backend)] = SharedLLM(backend)
+        return self._models[id(backend)]
 
     def _retriever(self, retriever: Retriever) -> SharedRetriever:
-        return self._retrievers.setdefault(id(retriever), SharedRetriever(retriever))
+        if id(retriever) not in self._retrievers:
+            self._retrievers[id(retriever)] = SharedRetriever(retriever)
+        return self._retrievers[id(retriever)]
 
     def _encoder(self, encoder: Encoder) -> Encoder:
         if id(encoder) not in self._encoders:

@@ -50,6 +50,8 @@ class TextCodec:
             return array("i", tokenizer.encode(text, add_special_tokens=complete).ids)
 
         self._read = read
+        self._read_prompt = lru_cache(maxsize=_REMEMBERED)(self._prompt_ids)
+        self._tells_time = template is not None and "strftime_now" in template
         self._names = dict(names or {})
         named = tokenizer.token_to_id(self._names.get("eos_token", ""))
         self.eos_ids = frozenset([*eos_ids, *([] if named is None else [named])])
@@ -126,12 +128,16 @@ class TextCodec:
         template become plain text: ``System: …``, ``User: …`` and a last ``Assistant:``, a line each.
         Raises BackendError when the template refuses the messages.
         """
-        if prompt.text is not None:
-            return self._ids_of(self._harmless(prompt.text), complete=True)
-        messages = [Message(message.role, self._harmless(message.text)) for message in prompt.messages]
+        read = self._prompt_ids if self._tells_time else self._read_prompt
+        return list(read(prompt.text, tuple(prompt.messages)))
+
+    def _prompt_ids(self, text: str | None, given: tuple[Message, ...]) -> array[int]:
+        if text is not None:
+            return self._read(self._harmless(text), True)
+        messages = [Message(message.role, self._harmless(message.text)) for message in given]
         if self._render is None:
-            return self._ids_of(as_text(messages), complete=True)
-        return self._ids_of(_rendered(self._render, messages), complete=False)
+            return self._read(as_text(messages), True)
+        return self._read(_rendered(self._render, messages), False)
 
     def lead(self, prompt: Prompt) -> str:
         """What stands between a prompt and its answer: ``prompt.lead``, and after messages in plain text a space."""
@@ -139,14 +145,11 @@ class TextCodec:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a piece of text, with nothing added before or after it."""
-        return self._ids_of(self._harmless(text), complete=False)
+        return list(self._read(self._harmless(text), False))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; special tokens leave none."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
-
-    def _ids_of(self, text: str, *, complete: bool) -> list[int]:
-        return list(self._read(text, complete))
 
     def _harmless(self, text: str) -> str:
         """``text`` with every control token in it broken; see the module's rule."""

@@ -31,7 +31,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from arbitrag.errors import PromptError, UsageError, unknown
@@ -92,7 +92,7 @@ class PromptFile:
         """The SHA-256 of the file."""
         return hashlib.sha256(self.source_text.encode()).hexdigest()
 
-    @property
+    @cached_property
     def fields(self) -> frozenset[str]:
         """The names that must be given to ``render``."""
         spoken = (text for section, text in self.sections.items() if section in _SPOKEN)
@@ -157,10 +157,18 @@ class PromptFile:
         if "text" in self.sections:
             text = " ".join(text.split())
         text = _CONTROL.sub(lambda match: _LOOK_ALIKE[match.group()], text)
+        text = self._fence.sub("‹", text)
+        return self._label.sub(r"\1꞉", text) if self._label else text
+
+    @cached_property
+    def _fence(self) -> re.Pattern[str]:
         found = (name for section in self.sections.values() for name in _TAG.findall(section))
-        text = _fences(frozenset(found)).sub("‹", text)
+        return _fences(frozenset(found))
+
+    @cached_property
+    def _label(self) -> re.Pattern[str] | None:
         labels = frozenset(_LABEL.findall(self.sections.get("form", "")))
-        return _labels(labels).sub(r"\1꞉", text) if labels else text
+        return _labels(labels) if labels else None
 
 
 @lru_cache(maxsize=64)
