@@ -176,6 +176,7 @@ class Verdict:
 
 
 NOT_PLAIN = frozenset({"trace", "embedding", "embedded_by"})  # fields that are left out of JSON
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # nearly all values that come are of one of these
 _SIMPLE = (str, int, float, bool)  # a union would be checked far more slowly
 
 
@@ -184,16 +185,17 @@ def to_plain(value: Any) -> Any:
 
     Raises TypeError for anything else, so that no ``repr`` of an object ever stands in a file as if it were data.
     """
-    if value is None or isinstance(value, _SIMPLE):
+    if value.__class__ in _PLAIN or isinstance(value, _SIMPLE):
         return value
     if isinstance(value, Enum):
         return value.value
     if (names := _plain_fields(value.__class__)) is not None:
-        return {name: to_plain(getattr(value, name)) for name in names}
+        found = ((name, getattr(value, name)) for name in names)
+        return {name: each if each.__class__ in _PLAIN else to_plain(each) for name, each in found}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
+        return [each if each.__class__ in _PLAIN else to_plain(each) for each in value]
     raise TypeError(f"{type(value).__name__} is not a plain value")
 
 

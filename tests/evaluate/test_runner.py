@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -343,6 +344,20 @@ async def test_a_plan_needs_passages_of_its_own_when_they_are_to_be_given() -> N
     with pytest.raises(DataError, match=r"rag is to read the passages of the set numbers, and 3 of its 3 questions"):
         given_plan([bare], [kit], methods("direct", "rag"))
     assert isinstance(given_plan([bare], [kit], methods("direct")), Plan)
+
+
+async def test_threads_take_short_turns_while_rows_are_made(case: Case) -> None:
+    before = sys.getswitchinterval()
+    seen: list[float] = []
+    await case.run(show=lambda tally: seen.append(sys.getswitchinterval()))
+    assert seen == pytest.approx([runner.TURN_S] * 18)
+    assert sys.getswitchinterval() == before
+    sys.setswitchinterval(runner.TURN_S / 2)
+    try:
+        with runner.short_turns():
+            assert sys.getswitchinterval() == pytest.approx(runner.TURN_S / 2), "shorter ones stay"
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_the_tally_adds_up() -> None:

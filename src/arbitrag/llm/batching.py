@@ -180,11 +180,9 @@ class Reader:
     def score(self, requests: Sequence[Score]) -> None:
         """Finish requests whose prompts were read: the continuations of all of them, in as few passes as fit."""
         found: dict[Score, list[list[float]]] = {}
-        for request in requests:
-            try:
-                found[request] = self._first_tokens(request)
-            except Exception as error:  # noqa: BLE001  (the request carries it)
-                request.fail(error)
+        for first in range(0, len(requests), self.limits.rows):
+            some = requests[first : first + self.limits.rows]
+            self._attempt(some, lambda batch: found.update(self._first_tokens(batch)), lambda request: request)
         rows = [(request, places) for request in found for places in self._side_by_side(request)]
 
         def read(batch: Sequence[tuple[Score, list[int]]]) -> None:
@@ -208,14 +206,14 @@ class Reader:
             else:
                 request.finish((logprobs, request.tokens()))
 
-    def _first_tokens(self, request: Score) -> list[list[float]]:
-        """The log-probability of each continuation's first token, which the prompt's last logits hold."""
+    def _first_tokens(self, requests: Sequence[Score]) -> dict[Score, list[list[float]]]:
+        """The log-probability of each continuation's first token, which the prompts' last logits hold."""
         import numpy
 
-        assert request.last is not None
-        targets = numpy.array([[continuation[0]] for continuation in request.continuations], numpy.int64)
-        logits = self.runtime.stack([request.last] * len(targets))
-        return [[float(value)] for value in self.runtime.logprobs(logits, targets)[:, 0]]
+        logits = self.runtime.stack([request.last for request in requests for _ in request.continuations])
+        targets = [[continuation[0]] for request in requests for continuation in request.continuations]
+        logprobs = iter(self.runtime.logprobs(logits, numpy.array(targets, numpy.int64))[:, 0].tolist())
+        return {request: [[next(logprobs)] for _ in request.continuations] for request in requests}
 
     def _side_by_side(self, request: Score) -> list[list[int]]:
         """Which continuations share a row: all of them where the runtime packs, as long as they fit into a pass."""
