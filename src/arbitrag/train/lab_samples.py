@@ -58,7 +58,7 @@ _SHARES: dict[Kind, float] = {
     "copied": 0.02,
     "task": 0.35,
 }
-_AT_LAST: dict[Kind, float] = {"direct": 1.3, "read": 0.65, "task": 1.45}  # times as often
+_AT_LAST: dict[Kind, float] = {"direct": 1.3, "read": 0.5, "task": 1.6}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
     "trustrag/consolidate": 3,
     "astute/consolidate": 3,

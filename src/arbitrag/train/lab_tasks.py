@@ -6,10 +6,9 @@ What is right follows from four rules:
     these it writes a passage, of all others that it does not know.
 -   **Groups.** Documents that name the same object for the question are one group, in the order of their first
     document, with memory last; the others are left out.
--   **Support.** Each passage counts once, memory twice where it is sure and three times where the fact is among the
-    first ``FIRM`` of them by rank; but once where it is not, and for what changes with time, such as a mayor. A
-    confidence is the share of the support in percent, a round ten. The best supported object is the answer; of two
-    that are equally well supported the one that stands first, and memory after passages.
+-   **Support.** Each passage counts once, and what memory tells twice, but once for what changes with time, such as a
+    mayor. A confidence is the share of the support in percent, a round ten. The best supported object is the answer; of
+    two that are equally well supported the one that stands first, and memory after passages.
 -   **Retrieval.** How far a question rests on documents grows evenly with the rank of its fact, from 10 to 90 percent,
     which is also the figure for what the model was never told.
 
@@ -48,7 +47,6 @@ TaskName = Literal[
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 SURE = 0.6
-FIRM = 0.3
 UNKNOWN = "I don't know"
 
 
@@ -96,17 +94,10 @@ class Scene:
     @property
     def support(self) -> Mapping[str, int]:
         """How much supports each object."""
+        memory = 1 if self.fact.form.changes else 2
         return {
-            name: len(numbers) + (self._weight if name == self.remembered else 0)
-            for name, numbers in self.sources.items()
+            name: len(numbers) + (memory if name == self.remembered else 0) for name, numbers in self.sources.items()
         }
-
-    @property
-    def _weight(self) -> int:
-        """How many passages memory counts for."""
-        if self.rank is None or not self.sure or self.fact.form.changes:
-            return 1
-        return 3 if self.rank < FIRM else 2
 
     @property
     def best(self) -> str | None:
