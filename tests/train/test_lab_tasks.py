@@ -166,6 +166,29 @@ def test_prompts_show_the_passages_by_number_and_what_memory_tells() -> None:
         assert all(str(task.scene.remembered) in line for line in memory)
 
 
+def test_tasks_in_turn_share_the_passages_that_only_the_first_prompt_shows() -> None:
+    tasks = Tasks(WORLD, random.Random(3))
+    several = 0
+    for _ in range(30):
+        first, *others = tasks.draw_in_turn(["astute/consolidate", "trustrag/consolidate", "bridge/reflect"], 8)
+        shown = [f"{number}. {text}" for number, text in enumerate(first.scene.passages, 1)]
+        assert first.prompt.split("\n")[:8] == shown
+        for other in others:
+            assert other.scene.passages == first.scene.passages
+            assert other.prompt.startswith(("memory: ", "group: ", "Consolidate: ", "Reflect "))
+            assert (other.scene.fact.subject, other.scene.fact.relation) != (
+                first.scene.fact.subject,
+                first.scene.fact.relation,
+            )
+            told = [text for text, name in zip(other.scene.passages, other.scene.objects, strict=True) if name]
+            assert all(other.scene.fact.subject in text for text in told)
+            several += bool(told)
+            assert mark(other, other.reply) == Mark(True)
+    assert several > 20
+    allocated = tasks.draw_in_turn(["bridge/allocate"] * 3, 0)
+    assert [each.prompt.count("retrieval") for each in allocated] == [5, 0, 0]
+
+
 def test_the_labelled_questions_beside_the_prompts_are_those_of_the_world() -> None:
     path = WORDING / "bridge" / "examples.jsonl"
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == labelled_questions(WORLD)
