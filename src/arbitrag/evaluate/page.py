@@ -10,21 +10,16 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arbitrag.evaluate.compare import Interval
 from arbitrag.evaluate.formats import about
 from arbitrag.evaluate.measure import METRICS
+from arbitrag.evaluate.pages import rendered
 from arbitrag.evaluate.report import Report, SetReport
 from arbitrag.evaluate.tables import Table, heading, mark, name, ranged, tables
 from arbitrag.text import one_line
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-_TEMPLATE = Path(__file__).with_name("page.html")
 _LONG = 2000  # characters of a value, such as a command
 
 
@@ -62,7 +57,8 @@ class Section:
 
 def page(report: Report) -> str:
     """The page, as a text to be written in UTF-8."""
-    return _template().render(
+    return rendered(
+        "report",
         title=name(report.run),
         sections=[_section(each) for each in report.sets],
         rules=report.rules,
@@ -72,16 +68,6 @@ def page(report: Report) -> str:
         ],
         about=[(one_line(key, _LONG), one_line(value, _LONG)) for key, value in about(report)],
     )
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _section(found: SetReport) -> Section:

@@ -8,21 +8,15 @@ everything, and names from outside are made printable before.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING
 
+from arbitrag.evaluate.pages import rendered
 from arbitrag.evaluate.tables import NOTHING, name, percent
 from arbitrag.evaluate.tune import HeatMap, Tuned
 from arbitrag.evaluate.tune_text import ends, heading, legend, level, outcome, settings_table
 from arbitrag.text import one_line
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
 LEVELS = 10
 _NARROW = 32  # columns that have room for figures
-_TEMPLATE = Path(__file__).with_name("tune.html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,8 @@ class Drawn:
 
 def page(found: Tuned) -> str:
     """The page, as a text to be written in UTF-8."""
-    return _template().render(
+    return rendered(
+        "tune",
         title=f"{found.method} tuned on {name(found.set)}",
         heading=heading(found),
         table=settings_table(found),
@@ -59,16 +54,6 @@ def page(found: Tuned) -> str:
         rules=found.rules,
         about=[("run", name(found.run)), ("command", one_line(found.command, 2000))],
     )
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _drawn(drawn: HeatMap) -> Drawn:
