@@ -81,6 +81,25 @@ def test_a_wide_table_is_cut_between_columns_and_long_names_are_folded() -> None
     ]
 
 
+def test_of_many_pairs_a_terminal_shows_those_with_the_baseline(tmp_path: Path) -> None:
+    found = [row for name in "abcd" for row in rows(name, ["x", "y"], [M, M])]
+    items = [item(1, "x"), item(2, "z")]
+    path = made(tmp_path / "run.db", found, systems=[system(name) for name in "abcd"], items=items)
+    (four,) = reported(path).sets
+
+    def pairs(most: int | None) -> list[Table]:
+        return [each for each in tables(four, most_pairs=most) if each.head[0] == "Systems"]
+
+    assert pairs(None) == pairs(6)
+    assert {len(each.rows) for each in pairs(6)} == {6}
+    few = pairs(5)
+    assert [each.title for each in few[:1]] == ["EM: pairs with a"]
+    assert len(few) == len(pairs(6))
+    for each in few:
+        assert [row[0] for row in each.rows] == ["a – b", "a – c", "a – d"]
+        assert each.notes[-1] == "3 other pairs are in the formats md, csv, html and json"
+
+
 def test_marks_are_against_the_baseline(tmp_path: Path) -> None:
     items = [item(number, "x") for number in range(1, 13)]
     answers = {"low": ["no"] * 12, "same": ["no"] * 11 + ["x"], "high": ["x"] * 12}

@@ -20,6 +20,7 @@ from arbitrag.evaluate.tables import NOTHING, Table, heading, name, tables
 from arbitrag.text import one_line
 
 _GAP = 2  # columns between two cells
+_MOST_PAIRS = 15  # in a terminal: of six systems
 _SIGNS = re.compile(r"[\\`*_|~$]|(?<=\])[(\[:]")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -27,11 +28,14 @@ _CSV = ("set", "system", "other", "figure", "value", "low", "high", "questions")
 
 
 def text(report: Report, width: int = 100) -> str:
-    """The report for a terminal of ``width`` columns; wide tables are cut into several with the first column again."""
+    """The report for a terminal of ``width`` columns; wide tables are cut into several with the first column again.
+
+    With more systems than can be read pair by pair, only the pairs with the baseline are told.
+    """
     lines: list[str] = []
     for each in report.sets:
         lines += [name(each.name), *(f"  {line}" for line in heading(each)), ""]
-        for table in tables(each):
+        for table in tables(each, most_pairs=_MOST_PAIRS):
             lines += [table.title, *plain_table(table, width)]
             lines += [line for note in table.notes for line in _wrapped(note, width)]
             lines.append("")

@@ -7,7 +7,7 @@ they are made printable here, and whoever writes a table escapes them for what i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arbitrag.evaluate.compare import Interval
 from arbitrag.evaluate.figures import Cost, Figures, Pair, Sources
@@ -40,10 +40,14 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def tables(found: SetReport) -> tuple[Table, ...]:
-    """Everything about a set, leaving out what it says nothing of: an attack where nothing was planted, and so on."""
+def tables(found: SetReport, *, most_pairs: int | None = None) -> tuple[Table, ...]:
+    """Everything about a set, leaving out what it says nothing of: an attack where nothing was planted, and so on.
+
+    Of more than ``most_pairs`` pairs of systems, only those with the baseline (without one, the first) are told.
+    """
     if not found.figures:
         return ()
+    shown, left_out = _told_pairs(found, most_pairs)
     every = (
         _scores(found),
         _outcomes(found),
@@ -54,8 +58,8 @@ def tables(found: SetReport) -> tuple[Table, ...]:
         _slices(found, "scenario"),
         _slices(found, "group"),
         _costs(found),
-        *(_pairs(found, metric) for metric in found.metrics),
-        _oracles(found, found.metrics[0]),
+        *(_pairs(shown, metric, left_out) for metric in found.metrics),
+        _oracles(shown, found.metrics[0], left_out),
     )
     return tuple(table for table in every if table.rows)
 
@@ -278,7 +282,18 @@ def _each(cost: Cost) -> tuple[str, ...]:
     )
 
 
-def _pairs(found: SetReport, metric: str) -> Table:
+def _told_pairs(found: SetReport, most: int | None) -> tuple[SetReport, tuple[str, ...]]:
+    """The report with the pairs that are told, and a note of those that are not."""
+    number = len(found.figures) * (len(found.figures) - 1) // 2
+    if most is None or number <= most:
+        return found, ()
+    first = _common(found)
+    kept = tuple(pair for pair in found.pairs if first in (pair.left, pair.right))
+    rest = f"{number - len(found.figures) + 1:,} other pairs are in the formats md, csv, html and json"
+    return replace(found, pairs=kept), (rest,)
+
+
+def _pairs(found: SetReport, metric: str, left_out: Sequence[str] = ()) -> Table:
     rows = tuple(
         (
             _against(pair),
@@ -292,10 +307,15 @@ def _pairs(found: SetReport, metric: str) -> Table:
     )
     head = ("Systems", "Difference", "Better", "p", "")
     note = "the left system's mean minus the right one's, in percent points; the questions on which each is better"
-    return Table(f"{METRICS[metric].title}: every pair", head, rows, (note,))
+    which = "pairs with " + name(_common(found)) if left_out else "every pair"
+    return Table(f"{METRICS[metric].title}: {which}", head, rows, (note, *left_out))
 
 
-def _oracles(found: SetReport, metric: str) -> Table:
+def _common(found: SetReport) -> str:
+    return found.baseline or found.figures[0].system
+
+
+def _oracles(found: SetReport, metric: str, left_out: Sequence[str] = ()) -> Table:
     """Only where a third system could close the gap of two."""
     systems = [each.system for each in found.figures]
     rows = tuple(
@@ -313,7 +333,7 @@ def _oracles(found: SetReport, metric: str) -> Table:
         "in percent: always taking the better answer of two systems, what that gains over the better system, and the "
         "share of this gap that others close, negative below the better system"
     )
-    return Table(f"{METRICS[metric].title}: choosing between two", head, rows, (note,))
+    return Table(f"{METRICS[metric].title}: choosing between two", head, rows, (note, *left_out))
 
 
 def _against(pair: Pair) -> str:
