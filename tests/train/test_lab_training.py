@@ -21,7 +21,7 @@ from arbitrag.errors import DataError, UsageError  # noqa: E402
 from arbitrag.lab.checkpoint import open_checkpoint  # noqa: E402
 from arbitrag.lab.world import World  # noqa: E402
 from arbitrag.llm.base import Prompt, Sampling  # noqa: E402
-from arbitrag.train import lab  # noqa: E402
+from arbitrag.train import lab, lab_samples  # noqa: E402
 from arbitrag.train.lab_adopt import EMBEDDING, adopt, paired  # noqa: E402
 from arbitrag.train.lab_checkpoint import read_checkpoint  # noqa: E402
 from arbitrag.train.lab_loop import STATE, Recipe, Trainer, read_notes  # noqa: E402
@@ -340,6 +340,18 @@ def test_a_training_is_not_overwritten_nor_resumed_with_another_recipe(
     (tmp_path / STATE).write_bytes(b"no tensors")
     assert lab.main([str(tmp_path), "--device", "cpu", "--resume"]) == 1
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_training_goes_on_with_samples_drawn_as_before_and_no_others(
+    tokenizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(RECIPE, tokenizer)
+    trainer.step()
+    trainer.save(tmp_path)
+    Trainer(RECIPE, tokenizer).load(tmp_path)
+    monkeypatch.setitem(lab_samples._SHARES, "direct", 0.2)
+    assert lab.main([str(tmp_path), "--device", "cpu", "--resume", "--no-compile"]) == 1
+    assert "was trained on samples that are drawn otherwise now" in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_go_on(

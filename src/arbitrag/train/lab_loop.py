@@ -16,9 +16,10 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from arbitrag.errors import DataError
 from arbitrag.files import replacing
-from arbitrag.lab.world import SEED, VERSION
+from arbitrag.lab.world import SEED, VERSION, open_world
 from arbitrag.train.lab_batches import Batch, Place, Source, Stream
 from arbitrag.train.lab_network import STACKED, Decoder, Shape, precision
+from arbitrag.train.lab_samples import identity
 from arbitrag.train.muon import Muon
 
 STATE = "state.safetensors"
@@ -107,6 +108,7 @@ class Trainer:
         self._adam = torch.optim.Adam(
             self._others.values(), lr=self.recipe.learning_rate, betas=(0.9, 0.98), fused=True
         )
+        self._samples = identity(open_world(self.recipe.world, self.recipe.world_version))
         self._stream = self._streaming(Place())
 
     @property
@@ -173,15 +175,21 @@ class Trainer:
             "seen": self.seen,
             "places": [asdict(place) for place in places],
             "tokenizer": self.tokenizer,
+            "samples": self._samples,
         }
         with replacing(folder / STATE) as file:
             file.write(save(self._tensors(), {"state": json.dumps(notes)}))
 
     def load(self, folder: Path) -> None:
-        """Go on from a state of the same recipe; raises DataError when it is damaged."""
+        """Go on from a state of the same recipe; raises DataError when it is damaged, or of samples drawn otherwise."""
         from safetensors import safe_open
 
         notes = read_notes(folder)
+        if notes.get("samples") != self._samples:
+            raise DataError(
+                f"{folder / STATE} was trained on samples that are drawn otherwise now: "
+                "go on with the version that began it, or begin anew in another folder"
+            )
         with safe_open(folder / STATE, "pt") as file:
             for name, weight in self._weights.items():
                 weight.data.copy_(file.get_tensor(f"weight/{name}"))

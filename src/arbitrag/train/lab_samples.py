@@ -33,6 +33,7 @@ millions of tokens. Passages that begin with their object are the hardest to rea
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 from collections.abc import Sequence
@@ -244,6 +245,13 @@ class Samples:
         facts = [world.invented(rng) if rng.random() < 0.5 else world.sample_known(rng) for _ in range(count)]
         passages = [self._tell(fact, progress, _PLAIN) for fact in facts]
         return _turn("", rng.choice(facts).object, passages)
+
+
+def identity(world: World) -> str:
+    """A digest of how samples are drawn: it changes with the mixture, the forms and the rules."""
+    samples = Samples(world, random.Random("identity"))
+    drawn = [repr(samples.draw(number / 60)) for number in range(61)]
+    return hashlib.blake2b("\n".join(drawn).encode(), digest_size=8).hexdigest()
 
 
 def _turn(question: str, answer: str, passages: Sequence[str] = ()) -> list[Piece]:
