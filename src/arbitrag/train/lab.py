@@ -229,6 +229,7 @@ _OPTIONS: dict[str, tuple[Any, str]] = {
     "learning_rate": (float, "the highest (4e-3)"),
     "start": (str, "checkpoint of the same world to take the weights and the tokenizer of"),
     "adopt": (str, "checkpoint of a lab model of another world to learn to read from"),
+    "decay": (float, "share of the tokens over which the learning rate falls at the end (0.2)"),
     "ramp": (float, "share of the tokens over which the samples grow harder (0.5; 0 with --start)"),
     "fill": (int, "samples drawn at a time (1200)"),
     "tokenizer_samples": (int, "samples that the tokenizer is trained on (20000)"),

@@ -59,17 +59,17 @@ _SHARES: dict[Kind, float] = {
     "copied": 0.02,
     "task": 0.35,
 }
-_AT_LAST: dict[Kind, float] = {"direct": 1.3, "read": 0.5, "task": 1.6}  # times as often
+_AT_LAST: dict[Kind, float] = {"direct": 0.7, "read": 0.5, "task": 1.6}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
-    "trustrag/consolidate": 3,
-    "astute/consolidate": 3,
-    "astute/answer": 3,
-    "bridge/reflect": 3,
+    "trustrag/consolidate": 4,
+    "astute/consolidate": 2,
+    "astute/answer": 1.5,
+    "bridge/reflect": 4,
     "bridge/allocate": 3.5,
     "trustrag/memory": 3.5,
     "astute/recall": 3.5,
     "bridge/recall": 3.5,
-    "bridge/recall_many": 2.5,
+    "bridge/recall_many": 4,
     "bridge/answer": 0.7,
     "bridge/answer_scored": 0.7,
     "trustrag/answer": 0.6,
