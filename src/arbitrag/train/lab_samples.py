@@ -23,8 +23,8 @@ frequent facts are to be defended, rare ones not.
 tell, for known facts that they do not tell, and for the numbers of the passages that tell something; and a task on
 passages is followed by others.
 
-**Tasks come last.** They need a model that can read: once the samples are as hard as they get, ``task`` and ``direct``
-are drawn more often and ``read`` less.
+**Tasks come last.** They need a model that can read: once the samples are as hard as they get, ``task`` is drawn more
+often, ``read`` and ``direct`` less.
 
 **Reading comes late.** The number of passages and their forms grow with the progress of the training. Copying is
 learned from little and is what reading is made of: without it a model of this size answers with any of the passages for
