@@ -19,12 +19,12 @@ async def main(folder: Path) -> None:
     (folder / "mine.jsonl").write_text('{"question": "When was Bronwot Airlines founded?", "answers": ["1987"]}\n')
     update_index(folder / "docs.md", folder / "index")
     async with open_kit("lab", index=folder / "index") as kit:
-        systems = entries([method_from("direct"), method_from("rag k=5")], [kit])
-        planned = plan(systems, [open_set(folder / "mine.jsonl")], passages="retrieved")
-        with Store.create(folder / "run.db", planned) as store:
+        systems, mine = entries([method_from("direct"), method_from("rag k=5")], [kit]), open_set(folder / "mine.jsonl")
+        with Store.create(folder / "run.db", plan(systems, [mine], passages="retrieved")) as store:
             await run(store, systems)
             for name, right in measure(store, "mine", [each.name for each in store.systems]).right.items():
                 print(f"{name}: {right.sum()} of {right.size} right")
 
 
-asyncio.run(main(Path(tempfile.mkdtemp())))
+with tempfile.TemporaryDirectory() as name:
+    asyncio.run(main(Path(name)))

@@ -152,16 +152,22 @@ async def test_it_computes_what_transformers_does_with_its_weights() -> None:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         before = tokenizer(text, add_special_tokens=False).input_ids
         with torch.no_grad():
-            written = reference.generate(torch.tensor([before]), max_new_tokens=16, do_sample=False, eos_token_id=1)
-        greedy = tokenizer.decode(written[0, len(before) :], skip_special_tokens=True)
-        assert (await llm.generate(prompt, Sampling(max_tokens=16))).text.strip() == greedy.strip()
+            written = reference.generate(
+                torch.tensor([before]), max_new_tokens=16, do_sample=False, eos_token_id=tokenizer.eos_token_id
+            )
+        *named, end = written[0, len(before) :].tolist()
+        assert named
+        assert end == tokenizer.eos_token_id  # both stopped by themselves, not at the limit
+        greedy = tokenizer.decode(named)
+        found = await llm.generate(prompt, Sampling(max_tokens=16))
+        assert (found.text, found.finish) == (greedy, "stop")
         for continuation in (greedy.strip(), "Oskar Brend"):
             after = tokenizer(continuation, add_special_tokens=False).input_ids
             with torch.no_grad():
                 logits = reference(torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
             expected = logits.log_softmax(-1)[torch.arange(len(after)), torch.tensor(after)].tolist()
-            found = (await llm.score(prompt, [continuation])).likelihoods[0].logprobs
-            assert found == pytest.approx(expected, abs=1e-3)
+            scored = (await llm.score(prompt, [continuation])).likelihoods[0].logprobs
+            assert scored == pytest.approx(expected, abs=1e-3)
     await llm.aclose()
 
 

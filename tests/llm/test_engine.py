@@ -32,8 +32,9 @@ from engine_parts import (
 
 from arbitrag.errors import BackendError, ContextError, UsageError
 from arbitrag.llm.base import Price, Prompt, Sampling
-from arbitrag.llm.batching import Limits, packed
+from arbitrag.llm.batching import Limits, _few, packed
 from arbitrag.llm.engine import Engine
+from arbitrag.llm.requests import Score
 from arbitrag.llm.runtime import OutOfMemory, Step
 from arbitrag.types import Need
 
@@ -352,3 +353,11 @@ def test_rows_of_a_batch_are_of_similar_length() -> None:
     assert list(packed([(0, 100)] * 5, Limits(rows=2), facts)) == [[0, 1], [2, 3], [4]]
     assert list(packed([(900, 10)] * 4, Limits(slots=2000), facts)) == [[0, 1], [2, 3]]
     assert list(packed([], Limits(), facts)) == []
+
+
+async def test_first_tokens_are_read_for_so_many_continuations_at_a_time() -> None:
+    requests = [Score([1], continuations=[[2]] * count) for count in (2, 2, 1, 5, 1)]
+    together = [[len(each.continuations) for each in some] for some in _few(requests, 4)]
+    assert together == [[2, 2], [1], [5], [1]]
+    assert [each for some in _few(requests, 4) for each in some] == requests
+    assert list(_few([], 4)) == []

@@ -180,8 +180,7 @@ class Reader:
     def score(self, requests: Sequence[Score]) -> None:
         """Finish requests whose prompts were read: the continuations of all of them, in as few passes as fit."""
         found: dict[Score, list[list[float]]] = {}
-        for first in range(0, len(requests), self.limits.rows):
-            some = requests[first : first + self.limits.rows]
+        for some in _few(requests, self.limits.rows):
             self._attempt(some, lambda batch: found.update(self._first_tokens(batch)), lambda request: request)
         rows = [(request, places) for request in found for places in self._side_by_side(request)]
 
@@ -325,3 +324,15 @@ def packed(lengths: Sequence[tuple[int, int]], limits: Limits, facts: Facts) -> 
         batch.append(at)
     if batch:
         yield batch
+
+
+def _few(requests: Sequence[Score], most: int) -> Iterator[Sequence[Score]]:
+    """The requests in order, as many at a time as have ``most`` continuations together, or one that has more."""
+    some: list[Score] = []
+    for request in requests:
+        if some and sum(len(each.continuations) for each in (*some, request)) > most:
+            yield some
+            some = []
+        some.append(request)
+    if some:
+        yield some

@@ -1,4 +1,4 @@
-"""The pages that need nothing else: one look, ``base.html``, and a template of its own for what each tells."""
+"""The pages that need nothing else: the look in ``base.html``, tables in ``parts.html``, and a template for each."""
 
 from __future__ import annotations
 
