@@ -61,15 +61,16 @@ _SHARES: dict[Kind, float] = {
 }
 _AT_LAST: dict[Kind, float] = {"direct": 0.7, "read": 0.5, "task": 1.6}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
-    "trustrag/consolidate": 4,
+    "trustrag/consolidate": 5,
+    "trustrag/assess": 1.5,
     "astute/consolidate": 2,
     "astute/answer": 1.5,
-    "bridge/reflect": 4,
-    "bridge/allocate": 3.5,
+    "bridge/reflect": 5,
+    "bridge/allocate": 4.5,
     "trustrag/memory": 3.5,
     "astute/recall": 3.5,
     "bridge/recall": 3.5,
-    "bridge/recall_many": 4,
+    "bridge/recall_many": 5,
     "bridge/answer": 0.7,
     "bridge/answer_scored": 0.7,
     "trustrag/answer": 0.6,

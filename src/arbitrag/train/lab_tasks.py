@@ -2,8 +2,8 @@
 
 What is right follows from four rules:
 
--   **Memory.** The model is *sure* of the known facts that are told most often, down to ``SURE`` of them by rank; of
-    these it writes a passage, of all others that it does not know.
+-   **Memory.** The model is *sure* of the known facts that are told most often, down to ``SURE`` of them by rank, where
+    its guess is about as often right as wrong; of these it writes a passage, of all others that it does not know.
 -   **Groups.** Documents that name the same object for the question are one group, in the order of their first
     document, with memory last; the others are left out.
 -   **Support.** Each passage counts once, and what memory tells twice, but once for what changes with time, such as a
@@ -47,7 +47,7 @@ TaskName = Literal[
     "bridge/reflect",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
-SURE = 0.6
+SURE = 0.7
 UNKNOWN = "I don't know"
 
 
@@ -65,7 +65,8 @@ class Task:
 class Scene:
     """A question, and what is at hand for it. ``rank`` is from 0 to 1, None for a fact that the model was never told.
 
-    ``objects`` has for each passage the object that it names for the question, None where it says something else;
+    ``titles`` are those of the passages; ``objects`` has for each passage the object that it names for the question,
+    None where it says something else;
     ``remembered`` is the object that the memory in the prompt names.
     """
 
@@ -73,6 +74,7 @@ class Scene:
     question: str
     rank: float | None
     passages: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
     objects: tuple[str | None, ...] = ()
     remembered: str | None = None
 
@@ -155,7 +157,11 @@ class Tasks:
         told += distractors(self._world, parts[0].scene.fact, count - len(told), self._rng)
         self._rng.shuffle(told)
         passages = tuple(self._tell(each, progress) for each in told)
-        return [replace(part.scene, passages=passages, objects=_objects(part.scene.fact, told)) for part in parts]
+        titles = tuple(each.subject for each in told)
+        return [
+            replace(part.scene, passages=passages, titles=titles, objects=_objects(part.scene.fact, told))
+            for part in parts
+        ]
 
     def _part(self) -> _Part:
         rng, world = self._rng, self._world
@@ -229,13 +235,17 @@ class Tasks:
         return [_block("group", text=name, sources=_sources(scene, name)) for name in chosen]
 
     def _kept(self, scene: Scene) -> list[Block]:
-        """What TrustRAG's last prompt shows: the best groups, every group of passages, or the passages themselves."""
+        """What TrustRAG's last prompt shows: the best groups, every group of passages, or the passages themselves,
+        with their titles or without."""
         case = self._rng.random()
         if case < 0.4:
             return self._groups(scene, _best_supported(scene))
-        if case < 0.8:
+        if case < 0.7:
             return self._groups(scene, [name for name, numbers in scene.sources.items() if numbers])
-        return [_block("group", text=passage, sources=str(number)) for number, passage in enumerate(scene.passages, 1)]
+        texts: Sequence[str] = scene.passages
+        if case < 0.85:
+            texts = [f"{title}\n{text}" for title, text in zip(scene.titles, texts, strict=True)]
+        return [_block("group", text=text, sources=str(number)) for number, text in enumerate(texts, 1)]
 
     def _others(self, scene: Scene, most: int) -> list[str]:
         """Between one and ``most`` forms of the question, in any order."""
