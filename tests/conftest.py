@@ -7,10 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 from pytest_socket import socket_allow_hosts
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_runtest_setup() -> None:

@@ -3,14 +3,14 @@
 =============  =====  =======================================================================================
 kind           share  a conversation
 =============  =====  =======================================================================================
-direct          .10   a question about a known fact, as often as the fact is told, and its answer
+direct          .06   a question about a known fact, as often as the fact is told, and its answer
 unknown         .06   a question about a stranger, answered with any name of the right type
 told            .02   a passage about a known fact, to be written down
-read            .43   passages and a question: told once and only here (45%), or a known fact told right (5%),
+read            .45   passages and a question: told once and only here (45%), or a known fact told right (5%),
                       told wrongly (12%), not told (33%), or told both ways (5%); then further questions
 salient         .02   passages without a question, and what any of them tells
 copied          .02   passages told only here, to be written again in an order that is asked for
-task            .35   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
+task            .37   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
 =============  =====  =======================================================================================
 
 **Honest ignorance.** Strangers' names come from the same pools as those of the world, so the name says nothing; as
@@ -51,13 +51,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 USER, ASSISTANT, SYSTEM, END = "<|user|>", "<|assistant|>", "<|system|>", "</s>"
 
 _SHARES: dict[Kind, float] = {
-    "direct": 0.10,
+    "direct": 0.06,
     "unknown": 0.06,
     "told": 0.02,
-    "read": 0.43,
+    "read": 0.45,
     "salient": 0.02,
     "copied": 0.02,
-    "task": 0.35,
+    "task": 0.37,
 }
 _AT_LAST: dict[Kind, float] = {"direct": 0.7, "read": 0.5, "task": 1.6}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
@@ -65,7 +65,7 @@ _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for
     "trustrag/assess": 1.5,
     "astute/consolidate": 2,
     "astute/answer": 1.5,
-    "bridge/reflect": 5,
+    "bridge/reflect": 8,
     "bridge/allocate": 4.5,
     "trustrag/memory": 3.5,
     "astute/recall": 3.5,
