@@ -30,7 +30,7 @@ def scene(*objects: str | None, remembered: str | None = None, rank: float | Non
     ("rank", "sure", "bias"),
     [
         *((0.0, True, 10), (0.0624, True, 10), (0.0626, True, 20), (0.5, True, 50), (0.5999, True, 60)),
-        *((0.6, False, 60), (0.999, False, 90), (None, False, 90)),
+        *((0.6, True, 60), (0.6999, True, 70), (0.7, False, 70), (0.999, False, 90), (None, False, 90)),
     ],
 )
 def test_what_memory_tells_and_how_far_a_question_rests_on_documents(rank: float | None, sure: bool, bias: int) -> None:
@@ -38,6 +38,21 @@ def test_what_memory_tells_and_how_far_a_question_rests_on_documents(rank: float
     assert (asked.sure, asked.bias) == (sure, bias)
     told = FACT.form.subject_first[0].format(s="Velmum Airlines", o="Ada Bo")
     assert lab_tasks.recalled(asked) == (told if sure else "I don't know")
+
+
+def test_whole_passages_are_assessed_with_their_titles_and_without() -> None:
+    tasks = Tasks(WORLD, random.Random("titles"))
+    forms = []
+    for _ in range(200):
+        task = tasks.draw("trustrag/assess", 2)
+        title, text = task.scene.titles[0], task.scene.passages[0]
+        forms += [with_title for with_title in (True, False) if _group(title * with_title, text) in task.prompt]
+    assert 15 < sum(forms) < 50
+    assert 15 < len(forms) - sum(forms) < 50
+
+
+def _group(title: str, text: str) -> str:
+    return f"group: {title}\n{text} | sources: 1\n" if title else f"group: {text} | sources: 1\n"
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,9 @@ class Scene:
     question: str
     rank: float | None
     passages: tuple[str, ...] = ()
-    titles: tuple[str, ...] = ()
     objects: tuple[str | None, ...] = ()
     remembered: str | None = None
+    titles: tuple[str, ...] = ()
 
     @property
     def sure(self) -> bool:
