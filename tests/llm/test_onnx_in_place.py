@@ -231,9 +231,15 @@ def test_rows_come_and_go_without_a_copy_of_the_others(tmp_path: Path) -> None:
     step = ragged(runtime, running, [len(text) for text in left], [[12]] * 4)
     for row, text in enumerate(left):
         assert np.allclose(step.logits[row], alone(reference, [*text, 12], 1).logits[0], atol=1e-4)
+    single = read(2)
+    assert runtime.select(step.cache, [0, 1, 2], 0).slots is slots
+    loose = runtime.assemble([[runtime.block(single, 0, 0, 1)]])
+    assert loose is not None
+    assert runtime.join(step.cache, loose).slots is slots, "what has no place yet is put into a free one"
+    assert (slots[:, 3, :, :1] == single.slots[:, 0, :, :1]).all()
     fifth = runtime.join(step.cache, read(2))
     assert fifth.slots is not slots, "there was no place left"
-    assert fifth.lengths.tolist() == [4, 3, 2, 6, 1]
+    assert fifth.lengths.tolist() == [4, 3, 2, 1, 1]
 
 
 def test_a_row_that_fills_all_slots_finds_others_to_join(tmp_path: Path) -> None:
@@ -291,8 +297,12 @@ def test_failures_are_named_and_nothing_is_printed(
 
     block = runtime.block(ragged(runtime, None, [0], [[1]]).cache, 0, 0, 1)
     monkeypatch.setattr(Memory, "take", full)
+    there: Any = runtime.assemble([[block]])
+    assert there is not None
     with pytest.raises(OutOfMemory, match="no more"):
-        runtime.assemble([[block]])
+        ragged(runtime, there, [1], [[1]])
+    with pytest.raises(OutOfMemory, match="no more"):
+        runtime.join(there, there)
     with pytest.raises(OutOfMemory, match="no more"):
         ragged(runtime, None, [0], [[1]])
 

@@ -109,21 +109,29 @@ class Rows:
             wider = packed(self.parts(), self.memory, count, places=self.slots.shape[1])
             self.slots, wider.slots = wider.slots, self.slots
 
-    def parts(self) -> list[list[np.ndarray]]:
+    def parts(self) -> Sequence[Sequence[np.ndarray]]:
         """Views of all that each row has filled, in the form that ``packed`` takes."""
         return [[self.slots[:, row, :, :length]] for row, length in enumerate(self.lengths)]
 
-    def add(self, other: Rows) -> bool:
+    def add(self, other: Rows | Loose) -> bool:
         """Put the rows of another cache behind these, where there are places for them and some room to spare."""
-        count = len(self.lengths)
+        count, lengths = len(self.lengths), other.lengths
         _, places, _, room, _ = self.slots.shape
-        if count + len(other.lengths) > places or int(other.lengths.max()) >= room:
+        if count + len(lengths) > places or int(lengths.max()) >= room:
             return False
-        for place, (blocks, length) in enumerate(zip(other.parts(), other.lengths, strict=True), count):
-            self.slots[:, place, :, :length] = blocks[0]
-        self.lengths = np.concatenate([self.lengths, other.lengths])
+        for place, blocks in enumerate(other.parts(), count):
+            self.put(place, blocks)
+        self.lengths = np.concatenate([self.lengths, lengths])
         self.width = max(self.width, other.width)
         return True
+
+    def put(self, place: int, blocks: Sequence[np.ndarray]) -> None:
+        """Fill a place from its first slot on."""
+        at = 0
+        for block in blocks:
+            stop = at + block.shape[2]
+            self.slots[:, place, :, at:stop] = block
+            at = stop
 
     def keep(self, rows: Sequence[int]) -> None:
         """Have only these rows; those that stand elsewhere now come from behind all that stay."""
@@ -143,13 +151,28 @@ def packed(rows: Sequence[Sequence[np.ndarray]], memory: Memory, count: int = 0,
     kinds, heads, _, size = next(block for blocks in rows for block in blocks).shape
     longest = int(lengths.max())
     slots = memory.take((kinds, max(len(rows), places), heads, longest + count + SPARE, size))
-    for row, blocks in enumerate(rows):
-        at = 0
-        for block in blocks:
-            stop = at + block.shape[2]
-            slots[:, row, :, at:stop] = block
-            at = stop
-    return Rows(slots, lengths, longest, memory)
+    made = Rows(slots, lengths, longest, memory)
+    for place, blocks in enumerate(rows):
+        made.put(place, blocks)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """Rows of blocks in order that have no place yet; they are put where they are needed, and copied only then."""
+
+    rows: Sequence[Sequence[np.ndarray]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.array([sum(block.shape[2] for block in blocks) for blocks in self.rows])
+
+    @property
+    def width(self) -> int:
+        return int(self.lengths.max())
+
+    def parts(self) -> Sequence[Sequence[np.ndarray]]:
+        return self.rows
 
 
 class InPlaceRuntime(HostLogits):
@@ -184,7 +207,7 @@ class InPlaceRuntime(HostLogits):
         ids: np.ndarray,
         mask: np.ndarray,
         positions: np.ndarray,
-        cache: Rows | None,
+        cache: Rows | Loose | None,
         *,
         keep: int,
         layers: Sequence[int] = (),
@@ -194,7 +217,7 @@ class InPlaceRuntime(HostLogits):
         batch, fresh = ids.shape
         counts = mask[:, -fresh:].sum(axis=1)
         with memory():
-            rows = packed([[self._nothing]] * batch, self._memory, fresh) if cache is None else cache
+            rows = self._placed(Loose([[self._nothing]] * batch) if cache is None else cache, fresh)
             if (positions[:, -1] + 1 != rows.lengths + counts).any():
                 raise BackendError("a row of this cache can only be read on from where it ends")
             rows.make_room(fresh)
@@ -220,22 +243,21 @@ class InPlaceRuntime(HostLogits):
         rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
         return Step(rows, logits, states)
 
-    def assemble(self, rows: Sequence[Sequence[np.ndarray]], *, once: bool = False) -> Rows | None:
-        if not any(block.shape[2] for blocks in rows for block in blocks):
-            return None
-        with memory():
-            return packed(rows, self._memory)
+    def assemble(self, rows: Sequence[Sequence[np.ndarray]], *, once: bool = False) -> Loose | None:
+        return Loose(rows) if any(block.shape[2] for blocks in rows for block in blocks) else None
 
-    def join(self, first: Rows, second: Rows) -> Rows:
+    def join(self, first: Rows | Loose, second: Rows | Loose) -> Rows:
         with memory():
-            if first.add(second):
+            if isinstance(first, Rows) and first.add(second):
                 return first
             rows = [*first.parts(), *second.parts()]
             joined = packed(rows, self._memory, places=1 << (len(rows) - 1).bit_length())
         joined.width = max(first.width, second.width)
         return joined
 
-    def select(self, cache: Rows, rows: Sequence[int], start: int) -> Rows:
+    def select(self, cache: Rows | Loose, rows: Sequence[int], start: int) -> Rows:
+        with memory():
+            cache = self._placed(cache)
         behind = all(row == place or row >= len(rows) for place, row in enumerate(rows))
         if behind and start <= cache.width - int(cache.lengths[rows].max()):  # no row has a slot before it
             cache.keep(rows)
@@ -246,11 +268,15 @@ class InPlaceRuntime(HostLogits):
         chosen.width = cache.width - start
         return chosen
 
-    def block(self, cache: Rows, row: int, start: int, stop: int) -> np.ndarray:
-        return cache.part(row, start, stop).copy()
+    def block(self, cache: Rows | Loose, row: int, start: int, stop: int) -> np.ndarray:
+        return self._placed(cache).part(row, start, stop).copy()
 
     def cut(self, block: np.ndarray, start: int, stop: int) -> np.ndarray:
         return block[:, :, start:stop].copy()
+
+    def _placed(self, cache: Rows | Loose, count: int = 0) -> Rows:
+        """The cache where rows can be read on, with room for ``count`` slots and some to spare if it is new."""
+        return packed(cache.rows, self._memory, count) if isinstance(cache, Loose) else cache
 
     def _read(
         self,

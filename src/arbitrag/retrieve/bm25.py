@@ -17,7 +17,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _QUERY_CHARACTERS = 20_000  # of a longer query only the beginning is searched for
 _MOST_TIED = 4096  # passages with the score of the last place that are put in order
+_AT_ONCE = 10_000  # passages in memory that are searched in less time than another thread takes to do it
 _SMALLEST_HEAP = 15_000_000
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -68,17 +69,19 @@ class Bm25Index:
     @classmethod
     def in_memory(cls, passages: Iterable[Passage], *, language: str = "english", name: str = "") -> Bm25Index:
         """An index of these passages that is gone with the process. Equal scores keep the order of ``passages``."""
-        index = new_index(None, language)
+        index = new_index(None, language, keyed=True)
         writer = index.writer(_SMALLEST_HEAP, 1)
         summary = hashlib.sha256(language.encode())
+        kept = []
         for place, passage in enumerate(passages):
-            document = to_document(passage, 0, ("", place), index.schema)
-            summary.update(_payload(passage, ("", place)))
-            writer.add_document(document)
+            writer.add_document(to_document(passage, 0, ("", place), index.schema, place))
+            payload = _payload(passage, ("", place))
+            summary.update(payload)
+            kept.append(_read(payload)[1])
         writer.commit()
         writer.wait_merging_threads()
         index.reload()
-        view = _View(index, index.searcher(), f"bm25:{summary.hexdigest()[:16]}")
+        view = _View(index, index.searcher(), f"bm25:{summary.hexdigest()[:16]}", kept=tuple(kept))
         return cls(view, name or f"bm25 over {view.searcher.num_docs:,} passages", language)
 
     def __len__(self) -> int:
@@ -92,6 +95,8 @@ class Bm25Index:
         these values; scores do not depend on it. Raises IndexFileError when the index is damaged.
         """
         check_k(k)
+        if self._folder is None and len(self) <= _AT_ONCE:
+            return self._search(query, k, where or {})
         return await asyncio.to_thread(self._search, query, k, where or {})
 
     def passages_by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
@@ -125,30 +130,35 @@ class Bm25Index:
 
 @dataclass(frozen=True)
 class _View:
-    """An index as it was at one commit. ``stamp`` tells whether the files are still the same."""
+    """An index as it was at one commit. ``stamp`` tells whether the files are still the same.
+
+    One in memory has its passages ``kept`` in their order, since taking one out of tantivy's store takes far longer.
+    """
 
     index: tantivy.Index
     searcher: tantivy.Searcher
     identity: str
     stamp: Stamp = ()
+    kept: tuple[Passage, ...] = ()
 
     def best(self, words: Sequence[str], k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
-        query = _query(self.index.schema, words, where)
-        found = []
-        for score, address in self._hits(query, k):
-            payload = from_json(self.searcher.doc(address).get_first("passage") or b"")
-            found.append((-score, payload.pop("order"), payload))
+        hits = self._hits(_query(self.index.schema, words, where), k)
+        stored = self._passages([address for _, address in hits])
+        found = [(-score, order, passage) for (score, _), (order, passage) in zip(hits, stored, strict=True)]
         found.sort(key=lambda each: each[:2])
-        return tuple(Passage(score=-score, **payload) for score, _, payload in found[:k])
+        return tuple(replace(passage, score=-score) for score, _, passage in found[:k])
 
     def by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
         addresses = addresses_by_key(self.searcher, self.index.schema, keys)
-        found = []
-        for key, address in zip(keys_at(self.searcher, addresses), addresses, strict=True):
-            payload = from_json(self.searcher.doc(address).get_first("passage") or b"")
-            found.append((payload.pop("order"), key, payload))
-        found.sort(key=lambda each: each[0], reverse=True)
-        return {key: Passage(**payload) for _, key, payload in found}
+        found = list(zip(keys_at(self.searcher, addresses), self._passages(addresses), strict=True))
+        found.sort(key=lambda each: each[1][0], reverse=True)
+        return {key: passage for key, (_, passage) in found}
+
+    def _passages(self, addresses: Sequence[tantivy.DocAddress]) -> list[tuple[Any, Passage]]:
+        """The passages at these places, each after what decides among ties."""
+        if self.kept:
+            return [(place, self.kept[place]) for place in keys_at(self.searcher, addresses)]
+        return [_read(self.searcher.doc(address).get_first("passage") or b"") for address in addresses]
 
     def _hits(self, query: tantivy.Query, k: int) -> list[tuple[float, tantivy.DocAddress]]:
         """The best ``k`` and whatever ties with the last of them; scores in six digits.
@@ -256,6 +266,13 @@ def _payload(passage: Passage, order: tuple[str, int]) -> bytes:
     if passage.metadata:
         values["metadata"] = dict(passage.metadata)
     return json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _read(payload: bytes) -> tuple[Any, Passage]:
+    """What ``_payload`` wrote: the order and the passage."""
+    values = from_json(payload)
+    order = values.pop("order")
+    return order, Passage(**values)
 
 
 def _query(schema: tantivy.Schema, words: Sequence[str], where: Mapping[str, str]) -> tantivy.Query:
