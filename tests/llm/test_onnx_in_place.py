@@ -86,21 +86,25 @@ def test_ragged_rows_equal_the_plain_graph(
 
 
 @pytest.mark.parametrize(
-    ("counts", "shares", "passes"),
+    ("counts", "past", "shares", "passes"),
     [
-        ([30, 1, 12], 1, [[(0, 1, 30, 0), (2, 3, 12, 0), (1, 2, 1, 0)]]),  # one short row gains nothing by columns
-        ([1, 1, 1, 1], 1, [[(0, 4, 1, 0)]]),
-        ([1, 1, 1, 1, 1], 2, [[(0, 2, 1, 0), (2, 5, 1, 0)]]),
-        ([1, 2, 2, 1, 9], 1, [[(4, 5, 9, 0)], [(1, 3, 2, 1)], [(0, 4, 1, 0)]]),
-        ([2, 9, 2, 2], 1, [[(1, 2, 9, 0)], [(0, 1, 2, 1), (2, 4, 2, 1)], [(0, 1, 1, 0), (2, 4, 1, 0)]]),
-        ([2, 2], 1, [[(0, 1, 2, 0), (1, 2, 2, 0)]]),  # 2 passes of 2 rows cost more than 2 rows of 2 tokens
-        ([5] * 20, 1, [[(row, row + 1, 5, 0) for row in range(20)]]),  # too many tokens
+        ([30, 1, 12], 0, 1, [[(0, 1, 30, 0), (2, 3, 12, 0), (1, 2, 1, 0)]]),  # one short row gains nothing by columns
+        ([1, 1, 1, 1], 0, 1, [[(0, 4, 1, 0)]]),
+        ([1, 1, 1, 1], 100_000, 1, [[(0, 4, 1, 0)]]),  # a single token looks back once in any case
+        ([1, 1, 1, 1, 1], 0, 2, [[(0, 2, 1, 0), (2, 5, 1, 0)]]),
+        ([1, 2, 2, 1, 9], 0, 1, [[(4, 5, 9, 0)], [(1, 3, 2, 1)], [(0, 4, 1, 0)]]),
+        ([2, 9, 2, 2], 0, 1, [[(1, 2, 9, 0)], [(0, 1, 2, 1), (2, 4, 2, 1)], [(0, 1, 1, 0), (2, 4, 1, 0)]]),
+        ([2, 2], 0, 1, [[(0, 1, 2, 0), (1, 2, 2, 0)]]),  # 2 passes of 2 rows cost as much as 2 rows of 2 tokens
+        ([2] * 4, 767, 1, [[(0, 4, 2, 1)], [(0, 4, 1, 0)]]),
+        ([2] * 4, 768, 1, [[(row, row + 1, 2, 0) for row in range(4)]]),  # looking back twice costs the passes saved
+        ([9] * 20, 0, 1, [[(row, row + 1, 9, 0) for row in range(20)]]),  # too many tokens
     ],
 )
 def test_rows_with_few_new_tokens_are_read_together(
-    counts: list[int], shares: int, passes: list[list[tuple[int, int, int, int]]]
+    counts: list[int], past: int, shares: int, passes: list[list[tuple[int, int, int, int]]]
 ) -> None:
-    assert [list(map(tuple, parts)) for parts in _passes(np.array(counts), shares)] == passes
+    lengths = np.full(len(counts), past)
+    assert [list(map(tuple, parts)) for parts in _passes(lengths, np.array(counts), shares)] == passes
 
 
 def test_a_long_row_alone_is_read_by_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from arbitrag.trace import Call
 from arbitrag.types import Usage, Verdict, to_plain
 
 CONCURRENCY = 64
-TURN_S = 0.00005
+TURN_S = 0.0002
 Show = Callable[["Tally"], None]
 
 
@@ -126,7 +126,7 @@ async def run(
 
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let Python's threads take turns of a twentieth of a millisecond meanwhile, where they are longer.
+    """Let Python's threads take turns of a fifth of a millisecond meanwhile, where they are longer.
 
     An engine in this process needs Python for a moment between any two passes. With Python's own turns of 5 ms it waits
     for the rows that are being made about as long as they take, and a second core has nothing to do.

@@ -32,8 +32,9 @@ KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for 
 _FREE = 3  # of such memories: rows that join others may be copied from two caches into a third
 _SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
-_FEW = 4  # new tokens of a row up to which it may be read with others, a token at a time
-_PASS = 8  # a pass over a small model takes about as long as this many rows of one more token in it
+_FEW = 8  # new tokens of a row up to which it may be read with others, a token at a time
+_PASS = 12  # a pass over a small model takes about as long as this many tokens more in it
+_PAST = 128  # slots that a token looks back on, which take about as long to fetch as the token to compute
 
 
 class Part(NamedTuple):
@@ -238,7 +239,7 @@ class InPlaceRuntime(HostLogits):
                 for layer, state in found.items():
                     states[layer][first:stop] = state
 
-            for parts in _passes(counts, self._threads if self._small else 1):
+            for parts in _passes(rows.lengths, counts, self._threads if self._small else 1):
                 self._each(read, parts)
         rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
         return Step(rows, logits, states)
@@ -358,15 +359,18 @@ def _bind(bind: Callable[..., None], name: str, value: np.ndarray) -> None:
     bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
 
 
-def _passes(counts: np.ndarray, shares: int) -> Iterator[list[Part]]:
-    """What to read at the same time, pass after pass, given each row's new tokens.
+def _passes(lengths: np.ndarray, counts: np.ndarray, shares: int) -> Iterator[list[Part]]:
+    """What to read at the same time, pass after pass, given the slots that each row has filled and its new tokens.
 
     A row is read alone, those with most to read first, so that the cores end together. But where many have few tokens,
-    these are read a token at a time, of all rows in about equal shares: that takes fewer passes.
+    these are read a token at a time, of all rows in about equal shares, if that takes less: there are fewer passes, but
+    each token fetches its row's slots anew.
     """
     few = counts <= _FEW
-    most, rows = int(counts[few].max(initial=0)), int(few.sum())
-    if _PASS * most + int(counts[few].sum()) >= (_PASS + 1) * rows:
+    most, back = int(counts[few].max(initial=0)), lengths / _PAST
+    each_alone = float((_PASS + counts + back)[few].sum())
+    together = _PASS * most + float((counts * (1 + back))[few].sum())
+    if together >= each_alone:
         few[:] = False
     alone = [(row, row + 1, int(counts[row]), 0) for row in np.argsort(-counts, kind="stable") if not few[row]]
     if alone:

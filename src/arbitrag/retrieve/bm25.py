@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _QUERY_CHARACTERS = 20_000  # of a longer query only the beginning is searched for
 _MOST_TIED = 4096  # passages with the score of the last place that are put in order
-_AT_ONCE = 10_000  # passages in memory that are searched in less time than another thread takes to do it
+_AT_ONCE = 10_000  # passages in memory up to which a search takes about as long as handing it to another thread
 _SMALLEST_HEAP = 15_000_000
 
 Stamp = tuple[tuple[int, int, int], ...]
