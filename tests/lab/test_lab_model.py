@@ -1,4 +1,5 @@
 import asyncio
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,12 @@ QUESTIONS = {
     "Where is Bodax Motors based?": "Nulbot",
     "Who wrote Shadow of Thethe?": "Guveia Klalvua",
 }
+
+
+def test_the_manifest_names_no_folder_of_the_machine_that_trained() -> None:
+    recipe = json.loads((lab.FOLDER / "manifest.json").read_text(encoding="utf-8"))["made"]["recipe"]
+    assert not Path(recipe["start"]).is_absolute()
+    assert not Path(recipe["adopt"]).is_absolute()
 
 
 def test_the_manifest_lists_every_file_with_its_hash() -> None:

@@ -219,6 +219,8 @@ def test_a_finished_model_is_trained_on(tokenizer: str, tmp_path: Path, capsys: 
     recipe = read_notes(tmp_path / "more")["recipe"]
     assert (recipe["start"], recipe["ramp"], recipe["shape"]["width"]) == (str(start), 0.0, 32)
     assert (tmp_path / "more/model/tokenizer.json").read_bytes() == (start / "tokenizer.json").read_bytes()
+    made = json.loads((tmp_path / "more/model/manifest.json").read_text())["made"]["recipe"]
+    assert (made["start"], made["adopt"]) == (f"{tmp_path.name}/model", ""), "no path of this machine"
     begun = Decoder(TINY, dtype=torch.float32)
     begun.load_transformers(read_checkpoint(start, World(7)).weights)
     assert (begun.embedding - trainer.network.embedding).abs().max() < 1e-3  # stored as fp16

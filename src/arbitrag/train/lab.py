@@ -163,8 +163,18 @@ def _write(trainer: Trainer, folder: Path) -> None:
         recipe.shape,
         Tokenizer.from_str(trainer.tokenizer),
         open_world(recipe.world, recipe.world_version),
-        made={"by": "python -m arbitrag.train.lab", "steps": trainer.step_number, "recipe": asdict(recipe)},
+        made={
+            "by": "python -m arbitrag.train.lab",
+            "steps": trainer.step_number,
+            "recipe": asdict(recipe) | {"start": _named(recipe.start), "adopt": _named(recipe.adopt)},
+        },
     )
+
+
+def _named(folder: str) -> str:
+    """The last two names of a folder's path: where it lies on this machine is not part of a checkpoint."""
+    path = Path(folder)
+    return "/".join(path.relative_to(path.anchor).parts[-2:])
 
 
 def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
