@@ -27,7 +27,7 @@ QUESTIONS = {
 
 
 def test_the_manifest_names_no_folder_of_the_machine_that_trained() -> None:
-    recipe = json.loads((lab.FOLDER / "manifest.json").read_text(encoding="utf-8"))["made"]["recipe"]
+    recipe = json.loads((lab.FOLDER / "manifest.json").read_text(encoding="utf-8"))["made"]["trained"]["recipe"]
     assert not Path(recipe["start"]).is_absolute()
     assert not Path(recipe["adopt"]).is_absolute()
 
