@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from engine_parts import Wrapped, ask, plain_greedy, tiny_engine, words
+from engine_parts import Wrapped, ask, plain_greedy, plain_scores, tiny_engine, words
 
 from arbitrag.llm.base import Sampling, Tokens
 
@@ -89,6 +90,25 @@ async def test_a_common_system_text_is_read_once() -> None:
     found = await engine.next_token([ask(prompt) for prompt in prompts])
     assert found.tokens == Tokens(42 + 5 * 2, 5 * 40)
     await engine.aclose()
+
+
+async def test_a_short_beginning_of_several_is_read_again_so_that_they_are_read_together() -> None:
+    for common, reused in ((4, 0), (5, 5)):
+        runtime = Wrapped()
+        runtime.facts = replace(runtime.facts, rereads=4)
+        engine = tiny_engine(runtime)
+        beginning = PASSAGES[:common]
+        await engine.next_token([ask([*beginning, 9, 10])])
+        prompts = [[*beginning, 11 + n, 21 + n] for n in range(3)]
+        found = await engine.next_token([ask(prompt) for prompt in prompts])
+        assert found.tokens == Tokens(3 * (common + 2 - reused), 3 * reused)
+        assert runtime.shapes[-1] == (3, common + 2 - reused, reused)
+        alone = await engine.next_token([ask([*beginning, 50, 51])])
+        assert alone.tokens == Tokens(2, common), "nobody is there to be read with"
+        again = await engine.score(ask(prompts[0]), [words(D)])
+        assert again.tokens == Tokens(len(D) - 1, common + 2)
+        assert again.likelihoods[0].logprobs == pytest.approx(plain_scores(prompts[0], D), abs=1e-4)
+        await engine.aclose()
 
 
 async def test_alike_beginnings_are_read_twice_when_the_store_has_no_room() -> None:

@@ -18,7 +18,7 @@ from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 from arbitrag.errors import BackendError  # noqa: E402
 from arbitrag.llm import onnx_in_place  # noqa: E402
 from arbitrag.llm.onnx import OnnxRuntime, open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Memory, Rows, _passes, packed  # noqa: E402
+from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Loose, Memory, Rows, _passes, packed  # noqa: E402
 from arbitrag.llm.runtime import OutOfMemory, Step  # noqa: E402
 from arbitrag.train.llama_graph import build  # noqa: E402
 
@@ -42,7 +42,7 @@ def plain(folder: Path) -> OnnxRuntime:
 
 def ragged(
     runtime: InPlaceRuntime,
-    cache: Rows | None,
+    cache: Rows | Loose | None,
     past: Sequence[int],
     new: Sequence[Sequence[int]],
     keep: int = 1,
@@ -97,7 +97,7 @@ def test_ragged_rows_equal_the_plain_graph(
         ([2, 2], 0, 1, [[(0, 1, 2, 0), (1, 2, 2, 0)]]),  # 2 passes of 2 rows cost as much as 2 rows of 2 tokens
         ([2] * 4, 767, 1, [[(0, 4, 2, 1)], [(0, 4, 1, 0)]]),
         ([2] * 4, 768, 1, [[(row, row + 1, 2, 0) for row in range(4)]]),  # looking back twice costs the passes saved
-        ([9] * 20, 0, 1, [[(row, row + 1, 9, 0) for row in range(20)]]),  # too many tokens
+        ([9] * 20, 1, 1, [[(row, row + 1, 9, 0) for row in range(20)]]),  # too many tokens
     ],
 )
 def test_rows_with_few_new_tokens_are_read_together(
@@ -105,6 +105,55 @@ def test_rows_with_few_new_tokens_are_read_together(
 ) -> None:
     lengths = np.full(len(counts), past)
     assert [list(map(tuple, parts)) for parts in _passes(lengths, np.array(counts), shares)] == passes
+
+
+@pytest.mark.parametrize(
+    ("lengths", "counts", "shares", "keep", "passes"),
+    [
+        ([0] * 20, [9] * 20, 1, 1, [[(0, 20, 9, 1)], [(0, 20, 1, 0)]]),
+        ([0] * 20, [9] * 20, 2, 1, [[(0, 10, 9, 1), (10, 20, 9, 1)], [(0, 10, 1, 0), (10, 20, 1, 0)]]),
+        ([0] * 3, [9] * 3, 1, 2, [[(row, row + 1, 9, 0) for row in range(3)]]),  # two logits are wanted of each
+        ([0] * 2, [9] * 2, 1, 1, [[(0, 1, 9, 0), (1, 2, 9, 0)]]),  # the last tokens cost a pass as well
+        ([0] * 3, [511] * 3, 1, 1, [[(0, 3, 511, 1)], [(0, 3, 1, 0)]]),
+        ([0] * 3, [512] * 3, 1, 1, [[(row, row + 1, 512, 0) for row in range(3)]]),  # its own slots are many by then
+        ([0] * 4, [10, 30, 10, 10], 1, 1, [[(1, 2, 30, 0), (0, 1, 10, 0), (2, 3, 10, 0), (3, 4, 10, 0)]]),  # filling up
+        ([0, 0, 0, 5], [4, 6, 5, 1], 1, 1, [[(3, 4, 1, 0), (0, 3, 6, 1)], [(0, 3, 1, 0)]]),
+        (
+            [0, 0, 0, 5, 5, 0],
+            [9, 9, 9, 1, 1, 1],
+            1,
+            1,
+            [[(0, 3, 9, 1)], [(0, 6, 1, 0)]],
+        ),  # last tokens beside single ones
+    ],
+)
+def test_rows_are_read_together_from_their_beginning(
+    lengths: list[int], counts: list[int], shares: int, keep: int, passes: list[list[tuple[int, int, int, int]]]
+) -> None:
+    found = _passes(np.array(lengths), np.array(counts), shares, keep)
+    assert [list(map(tuple, parts)) for parts in found] == passes
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_read_together_are_what_they_are_alone(threads: int, tmp_path: Path) -> None:
+    """Of different lengths, some with tokens behind them; then they are read on."""
+    runtime, reference = subject(tmp_path, threads), plain(tmp_path)
+    draw = np.random.default_rng(5)
+    texts = [draw.integers(0, WORDS, size).tolist() for size in (7, 8, 8, 9, 5)]
+    behind = ragged(runtime, None, [0] * 2, [texts[4][:3], [1, 2, 3]]).cache
+    rows = [[runtime._nothing]] * 4 + [[runtime.block(behind, 0, 0, 3)]]
+    sizes = [len(text) for text in texts[:4]]
+    passes = list(_passes(np.array([0, 0, 0, 0, 3]), np.array([*sizes, 2]), 1))
+    assert (0, 4, 9, 1) in passes[0]
+    step = ragged(runtime, runtime.assemble(rows), [0, 0, 0, 0, 3], [*texts[:4], texts[4][3:]], layers=[1, 2])
+    for row, text in enumerate(texts):
+        expected = alone(reference, text, 1, layers=[1, 2])
+        assert np.allclose(step.logits[row], expected.logits[0], atol=1e-4)
+        for layer, state in expected.states.items():
+            assert np.allclose(step.states[layer][row], state[0], atol=1e-4)
+    more = ragged(runtime, step.cache, list(map(len, texts)), [[row] for row in range(5)])
+    for row, text in enumerate(texts):
+        assert np.allclose(more.logits[row], alone(reference, [*text, row], 1).logits[0], atol=1e-4)
 
 
 def test_a_long_row_alone_is_read_by_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

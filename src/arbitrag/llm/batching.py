@@ -108,8 +108,8 @@ class Reader:
             now, waiting = self._in_turn(waiting, hoped)
             rows = [(request, match) for request, match in now if match.length < len(request.ids)]
             for request, match in now:
-                request.reused += match.length
                 if match.length == len(request.ids):
+                    request.reused += match.length
                     request.blocks, request.last = list(match.blocks), match.last
             try:
                 lengths = [(match.length, len(request.ids) - match.length) for request, match in rows]
@@ -153,16 +153,28 @@ class Reader:
         return self.store.match(request.ids[:-1])
 
     def _read_batch(self, batch: Sequence[tuple[Request, Match]]) -> None:
-        rows = [Row(match.blocks, match.length, [request.ids[match.length :]]) for request, match in batch]
+        starts = self._starts([match.length for _, match in batch])
+        rows = [
+            Row(match.blocks if start else (), start, [request.ids[start:]])
+            for (request, match), start in zip(batch, starts, strict=True)
+        ]
         layers = sorted({layer for request, _ in batch for layer in request.layers})
         step, width = self.forward(rows, keep=1, layers=layers)
-        blocks = [self.runtime.block(step.cache, at, width - len(row), width) for at, row in enumerate(rows)]
+        fresh = [len(request.ids) - match.length for request, match in batch]
+        blocks = [self.runtime.block(step.cache, at, width - count, width) for at, count in enumerate(fresh)]
         lasts = [self.runtime.row(step.logits, at) for at in range(len(rows))]
         for at, (request, match) in enumerate(batch):
             request.blocks, request.last = [*match.blocks, blocks[at]], lasts[at]
             request.states = {layer: step.states[layer][at] for layer in request.layers}
             request.read += len(rows[at])
+            request.reused += starts[at]
             self.store.insert(request.ids, match.length, blocks[at], lasts[at])
+
+    def _starts(self, stored: Sequence[int]) -> list[int]:
+        """From which token on rows are read of whose prompts so many are stored: where that is little, all of it is
+        read again, so that these rows are read together."""
+        little = [length <= self.runtime.facts.rereads for length in stored]
+        return [0 if again and sum(little) > 1 else length for length, again in zip(stored, little, strict=True)]
 
     def distribute(self, request: Request) -> None:
         """Finish a request whose prompt was read and that wants the distribution of the next token."""

@@ -1,7 +1,9 @@
 """A ``Runtime`` over the graph of ``train.llama_graph``, which writes new keys and values where the cache already is.
 
-Rows are ragged: each fills its slots from the left, and a step reads as many of a row as it has. No padding is
-computed and no key is copied while the rows of a batch stay the same.
+Rows are ragged: each fills its slots from the left, and a step reads as many of a row as it has. No key is copied while
+the rows of a batch stay the same. Rows that have nothing in the cache yet are read together, the shorter ones filled up
+at their end, but for the last token of each; after a past, attention takes either several tokens of one row or one
+token of several.
 
 The cores share out the rows. A model that fits into the processor's cache runs every row (or, in a step of one token,
 every part of the batch) on a single thread, several at a time: that leaves out the waiting between the operators of a
@@ -34,11 +36,15 @@ _SMALL = 2**25  # bytes of a model file up to which its weights stay in the proc
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
 _FEW = 8  # new tokens of a row up to which it may be read with others, a token at a time
 _PASS = 12  # a pass over a small model takes about as long as this many tokens more in it
+_REREAD = 8  # tokens that rows have behind them, up to which to read them again is worth to be read together
 _PAST = 128  # slots that a token looks back on, which take about as long to fetch as the token to compute
 
 
 class Part(NamedTuple):
-    """Of the rows from ``first`` up to ``stop`` the new tokens from ``begin`` up to ``end``, counted from the last."""
+    """Of the rows from ``first`` up to ``stop`` the new tokens from ``begin`` up to ``end``, counted from the last.
+
+    Rows of which some have fewer than ``begin`` have nothing in the cache.
+    """
 
     first: int
     stop: int
@@ -131,7 +137,7 @@ class Rows:
         at = 0
         for block in blocks:
             stop = at + block.shape[2]
-            self.slots[:, place, :, at:stop] = block
+            _copy(block, self.slots[:, place, :, at:stop])
             at = stop
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -139,7 +145,7 @@ class Rows:
         for place, row in enumerate(rows):
             if place != row:
                 length = self.lengths[row]
-                self.slots[:, place, :, :length] = self.slots[:, row, :, :length]
+                _copy(self.slots[:, row, :, :length], self.slots[:, place, :, :length])
         self.lengths = self.lengths[rows]
 
 
@@ -155,6 +161,26 @@ def packed(rows: Sequence[Sequence[np.ndarray]], memory: Memory, count: int = 0,
     made = Rows(slots, lengths, longest, memory)
     for place, blocks in enumerate(rows):
         made.put(place, blocks)
+    return made
+
+
+def _copy(block: np.ndarray, to: np.ndarray) -> None:
+    """Copy slots of a row, (2 x layers, heads, n, D), each head's as one item.
+
+    Of so few items numpy keeps Python's lock, so that the copy does not end with waiting for the threads that took the
+    lock meanwhile, which would take longer than the copy.
+    """
+    kinds, heads, count, size = block.shape
+    if count:
+        whole = np.dtype((np.void, count * size * block.itemsize))
+        source, target = (each.reshape(kinds, heads, count * size).view(whole) for each in (block, to))
+        target[:] = source
+
+
+def _copied(block: np.ndarray) -> np.ndarray:
+    """A copy of some slots of a row."""
+    made = np.empty(block.shape, block.dtype)
+    _copy(block, made)
     return made
 
 
@@ -198,6 +224,7 @@ class InPlaceRuntime(HostLogits):
             vocabulary=vocabulary,
             context_tokens=reach if context is None else min(context, reach),
             token_bytes=2 * layers * heads * size * self._nothing.itemsize,
+            rereads=_REREAD,
             logits_bytes=vocabulary * 4,
             states=frozenset(self._widths),
             evidence=("onnxruntime on the CPU; hidden states: in the file",),
@@ -228,18 +255,18 @@ class InPlaceRuntime(HostLogits):
 
             def read(session: Any, part: Part) -> None:
                 first, stop, begin, end = part
-                before = rows.lengths[first:stop] + counts[first:stop] - begin
+                last = rows.lengths[first:stop] + counts[first:stop] - end - 1
                 kept = logits[first:stop, max(keep - begin, 0) : max(keep - end, 0)]
                 direct = kept.size and kept.flags.c_contiguous
                 into = kept if direct else np.empty((stop - first, 1, width), np.float32)
-                fed = ids[first:stop, fresh - begin : fresh - end]
-                found = self._read(session, fed, rows, part, before, into, layers)
+                fed = _fed(ids, counts, part)
+                found = self._read(session, fed, rows, part, last, into, layers)
                 if kept.size and not direct:
                     kept[:] = into
                 for layer, state in found.items():
                     states[layer][first:stop] = state
 
-            for parts in _passes(rows.lengths, counts, self._threads if self._small else 1):
+            for parts in _passes(rows.lengths, counts, self._threads if self._small else 1, keep):
                 self._each(read, parts)
         rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
         return Step(rows, logits, states)
@@ -270,10 +297,10 @@ class InPlaceRuntime(HostLogits):
         return chosen
 
     def block(self, cache: Rows | Loose, row: int, start: int, stop: int) -> np.ndarray:
-        return self._placed(cache).part(row, start, stop).copy()
+        return _copied(self._placed(cache).part(row, start, stop))
 
     def cut(self, block: np.ndarray, start: int, stop: int) -> np.ndarray:
-        return block[:, :, start:stop].copy()
+        return _copied(block[:, :, start:stop])
 
     def _placed(self, cache: Rows | Loose, count: int = 0) -> Rows:
         """The cache where rows can be read on, with room for ``count`` slots and some to spare if it is new."""
@@ -285,16 +312,15 @@ class InPlaceRuntime(HostLogits):
         ids: np.ndarray,
         rows: Rows,
         part: Part,
-        before: np.ndarray,
+        last: np.ndarray,
         logits: np.ndarray,
         layers: Sequence[int],
     ) -> dict[int, np.ndarray]:
-        """One pass after ``before`` tokens, into ``logits`` and the cache; gives the states of the last position."""
+        """One pass up to the slots ``last``, into ``logits`` and the cache; gives the states of the last position."""
         first, stop, fresh = part.first, part.stop, ids.shape[1]
-        last = (before + (fresh - 1)).astype(np.int32)
         given = {
-            "input_ids": np.ascontiguousarray(ids),
-            "last_slots": last,
+            "input_ids": ids,
+            "last_slots": last.astype(np.int32),
             "longest": np.array(last.max() + 1, np.int32),
             "num_logits_to_keep": np.array(logits.shape[1]),
         }
@@ -359,24 +385,64 @@ def _bind(bind: Callable[..., None], name: str, value: np.ndarray) -> None:
     bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
 
 
-def _passes(lengths: np.ndarray, counts: np.ndarray, shares: int) -> Iterator[list[Part]]:
+def _fed(ids: np.ndarray, counts: np.ndarray, part: Part) -> np.ndarray:
+    """The tokens of a part, those of a row that has fewer than the others followed by zeros."""
+    first, stop, begin, end = part
+    fresh = ids.shape[1]
+    if stop - first == 1 or begin - end == 1:
+        return np.ascontiguousarray(ids[first:stop, fresh - begin : fresh - end])
+    fed = np.zeros((stop - first, begin - end), ids.dtype)
+    for at, count in enumerate(counts[first:stop]):
+        fed[at, : count - end] = ids[first + at, fresh - count : fresh - end]
+    return fed
+
+
+def _passes(lengths: np.ndarray, counts: np.ndarray, shares: int, keep: int = 1) -> Iterator[list[Part]]:
     """What to read at the same time, pass after pass, given the slots that each row has filled and its new tokens.
 
-    A row is read alone, those with most to read first, so that the cores end together. But where many have few tokens,
-    these are read a token at a time, of all rows in about equal shares, if that takes less: there are fewer passes, but
-    each token fetches its row's slots anew.
+    A row is read alone, those with most to read first, so that the cores end together. There are two ways to read rows
+    together, in about equal shares, and they are taken where that takes less. Where neighbours have nothing behind them
+    and the logits of one position are wanted, all their tokens but the last are read at once, and then the last of
+    each; that reads the shorter ones as if they were as long as the longest. Where many have few tokens, these are read
+    a token at a time; there are fewer passes, but each token fetches its row's slots anew.
     """
-    few = counts <= _FEW
-    most, back = int(counts[few].max(initial=0)), lengths / _PAST
-    each_alone = float((_PASS + counts + back)[few].sum())
-    together = _PASS * most + float((counts * (1 + back))[few].sum())
-    if together >= each_alone:
+    begun = (lengths > 0) | (counts == 1) | (keep > 1)
+    starts = np.zeros(len(counts), bool)
+    for first, stop in _neighbours(~begun, 1):
+        starts[first:stop] = stop - first > 1
+    (apart, few), (joint, few_beside) = (_few(lengths, counts, some) for some in (np.zeros_like(starts), starts))
+    if joint + _from_start(counts, starts) < apart:
+        few = few_beside
+    else:
+        starts[:] = False
+    alone = [Part(row, row + 1, int(counts[row]), 0) for row in np.argsort(-counts, kind="stable").tolist()]
+    parts = [part for part in alone if not few[part.first] and not starts[part.first]]
+    parts += [Part(*rows, int(counts[slice(*rows)].max()), 1) for rows in _neighbours(starts, shares)]
+    if parts:
+        yield parts
+    most = max(int(counts[few].max(initial=0)), int(starts.any()))
+    for left in range(most, 0, -1):
+        here = (few & (counts >= left)) | (starts & (left == 1))
+        yield [Part(first, stop, left, left - 1) for first, stop in _neighbours(here, shares)]
+
+
+def _few(lengths: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> tuple[float, np.ndarray]:
+    """How long it takes to read all rows but ``starts``, in tokens, and which of them are read a token at a time."""
+    alone = np.where(starts, 0, _PASS + counts)
+    few = (counts <= _FEW) & ~starts
+    back = lengths / _PAST
+    together = _PASS * int(counts[few].max(initial=0)) + float((counts * (1 + back))[few].sum())
+    if together >= float((alone + back)[few].sum()):
         few[:] = False
-    alone = [(row, row + 1, int(counts[row]), 0) for row in np.argsort(-counts, kind="stable") if not few[row]]
-    if alone:
-        yield [Part(int(first), int(stop), begin, end) for first, stop, begin, end in alone]
-    for left in range(most if few.any() else 0, 0, -1):
-        yield [Part(first, stop, left, left - 1) for first, stop in _neighbours(few & (counts >= left), shares)]
+        return float(alone.sum()), few
+    return together + float(alone[~few].sum()), few
+
+
+def _from_start(counts: np.ndarray, starts: np.ndarray) -> float:
+    """How long it takes to read neighbours from their first token on together, in tokens."""
+    groups = [counts[first:stop] for first, stop in _neighbours(starts, 1)]
+    read = sum(_PASS + len(group) * (int(group.max()) - 1) for group in groups)
+    return read + float(sum(_PASS + (1 + group / _PAST).sum() for group in groups))
 
 
 def _neighbours(rows: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:

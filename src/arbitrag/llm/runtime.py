@@ -44,7 +44,8 @@ class Facts:
     ``token_bytes`` is the size of one token's keys and values over all layers, ``logits_bytes`` of one position's
     logits. ``evidence`` are lines for ``doctor``: the device, the precision, and why. ``ragged`` is False for a network
     that counts slots instead of positions (a sliding window), which cannot have padding between past and new tokens.
-    ``packs`` says that ``forward`` also takes a mask with what each single token sees.
+    ``packs`` says that ``forward`` also takes a mask with what each single token sees. ``rereads`` is up to how many
+    tokens behind them several rows are better read from their beginning, since only then they are read together.
     """
 
     identity: str
@@ -57,6 +58,7 @@ class Facts:
     evidence: tuple[str, ...] = ()
     ragged: bool = True
     packs: bool = False
+    rereads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
