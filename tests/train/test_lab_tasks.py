@@ -47,8 +47,8 @@ def test_whole_passages_are_assessed_with_their_titles_and_without() -> None:
         task = tasks.draw("trustrag/assess", 2)
         title, text = task.scene.titles[0], task.scene.passages[0]
         forms += [with_title for with_title in (True, False) if _group(title * with_title, text) in task.prompt]
-    assert 15 < sum(forms) < 50
-    assert 15 < len(forms) - sum(forms) < 50
+    assert 55 < sum(forms) < 105
+    assert 8 < len(forms) - sum(forms) < 35
 
 
 def _group(title: str, text: str) -> str:
@@ -149,10 +149,56 @@ def held(name: TaskName, asked: Scene, reply: str) -> Task:
          "group: A | sources: 1, 2", False),
         (held("trustrag/consolidate", scene("A", "A", "B"), "group: A | sources: 1, 2\ndrop: 3 | reason: conflict"),
          "group: A | sources: 1, 2", False),
+        (Task("reading/repair", "", "trust: neither\nanswer: I don't know", scene("A"), "trustrag/assess"),
+         "trust: neither\nanswer: I don't know", True),
+        (Task("reading/repair", "", "trust: neither\nanswer: I don't know", scene("A"), "trustrag/assess"),
+         "trust: external\nanswer: A", False),
     ],
 )  # fmt: skip
 def test_marks(task: Task, reply: str, right: bool) -> None:
     assert mark(task, reply) == Mark(right)
+
+
+def test_memory_is_asked_about_strangers_half_of_the_time() -> None:
+    tasks = Tasks(WORLD, random.Random(6))
+    strange = {name: sum(tasks.draw(name, 3).scene.rank is None for _ in range(400)) for name in TASKS}
+    assert all(170 < strange[name] < 230 for name in lab_tasks.MEMORY)
+    assert all(85 < count < 155 for name, count in strange.items() if name not in lab_tasks.MEMORY)
+
+
+def test_a_repair_shows_what_was_wrong_and_declines_where_the_answer_is_none_of_the_options() -> None:
+    tasks = Tasks(WORLD, random.Random(7))
+    declined = kept = 0
+    for _ in range(200):
+        task = tasks.draw("reading/repair", 3)
+        assert task.repairs is not None
+        *_, question, first, second, third, fourth = task.prompt.split("\n")
+        assert question == f"Repair: {task.scene.question}"
+        options = [line.partition(") ")[2] for line in (first, second, third, fourth)]
+        assert len(set(options)) == 4
+        assert "I don't know" in options
+        answer = lab_tasks.read_final(task.repairs, task.scene, task.reply, options)[1]
+        if "none of the options" in task.prompt:
+            assert answer is None
+            assert task.scene.best not in options
+            declined += 1
+        else:
+            assert answer == task.scene.best
+            kept += answer is not None
+    assert declined > 80
+    assert kept > 50
+
+
+def test_a_problem_is_the_one_that_the_method_has() -> None:
+    name: TaskName = "trustrag/answer"
+    asked = scene("Ada Bo")
+    told = lab_tasks.problem(name, asked, "answer: Ada Bo", ["Ulf Or", "Bo Li"])
+    assert told == "the answer is none of the options: Ada Bo"
+    assert lab_tasks.problem("bridge/answer", asked, "Ada Bo", ["Ada Bo"]) == "'Ada Bo' is none of the lines 'answer:'"
+    with pytest.raises(ValueError, match="can be read"):
+        lab_tasks.problem(name, asked, "answer: Ada Bo", ["Ada Bo", "Bo Li"])
+    with pytest.raises(ValueError, match="not the last"):
+        lab_tasks.read_final("bridge/rewrite", asked, "1. A")
 
 
 def test_what_is_read_is_what_was_meant() -> None:
@@ -216,4 +262,4 @@ def test_every_task_has_its_wording() -> None:
     packaged = PromptBook()
     for name in TASKS:
         assert own.find(name).fields == packaged.find(name).fields
-        assert own.find(name).headers["options"] == "hidden"
+        assert own.find(name).headers.get("options") == (None if name == "reading/repair" else "hidden")

@@ -12,6 +12,7 @@ consolidate                        the groups by rule, with their sources, and w
 astute/answer                      the best supported object
 assess                             whom to trust, and the best supported object
 bridge/answer, …_scored, answer    the best supported object, or declines where there is none
+repair                             the same source to trust and the same answer, or declines with the reply by rule
 reflect                            both objects of the contradiction, its kind, and other forms of the question
 =================================  ==================================================================================
 """
@@ -24,20 +25,15 @@ from dataclasses import dataclass
 from arbitrag.stages.forms import (
     Consolidation,
     Known,
-    read_answer,
-    read_assessment,
-    read_conclusion,
     read_consolidation,
     read_groups,
     read_passages,
 )
-from arbitrag.stages.lines import parse_answer
 from arbitrag.stages.reading import Unreadable
 from arbitrag.stages.soft_bias import parse_bias
 from arbitrag.stages.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
-from arbitrag.text import agree, declines
-from arbitrag.train.lab_tasks import Scene, Task, other_questions
-from arbitrag.types import Strategy
+from arbitrag.text import agree
+from arbitrag.train.lab_tasks import Scene, Task, other_questions, read_final
 
 _NEAR = 20  # points of a percentage
 _MUST = 0.5  # rank up to which memory is to tell a fact
@@ -82,16 +78,14 @@ def _right(task: Task, reply: str) -> bool:
             return _same_groups(*(read_consolidation(each, known) for each in (reply, task.reply)))
         case "astute/consolidate":
             return _same_groups(*(Consolidation(read_groups(each, known)) for each in (reply, task.reply)))
-        case "astute/answer":
-            return _best(scene, read_conclusion(reply, known).answer)
         case "trustrag/assess":
-            said, due = (read_assessment(each, frozenset(Strategy)) for each in (reply, task.reply))
-            return said.strategy is due.strategy and _best(scene, said.answer)
-        case "trustrag/answer":
-            return _best(scene, read_answer(reply))
-        case "bridge/answer" | "bridge/answer_scored":
-            answer = parse_answer(reply)
-            return _best(scene, None if declines(answer) else answer)
+            trust, answer = read_final(task.name, scene, reply)
+            return trust is read_final(task.name, scene, task.reply)[0] and _best(scene, answer)
+        case "trustrag/answer" | "astute/answer" | "bridge/answer" | "bridge/answer_scored":
+            return _best(scene, read_final(task.name, scene, reply)[1])
+        case "reading/repair":
+            assert task.repairs is not None
+            return read_final(task.repairs, scene, reply) == read_final(task.repairs, scene, task.reply)
         case "bridge/reflect":
             found, wanted = parse_reflection(reply, _MOST), parse_reflection(task.reply, _MOST)
             same = (found.contradiction, found.kind) == (wanted.contradiction, wanted.kind)

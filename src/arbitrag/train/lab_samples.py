@@ -3,14 +3,14 @@
 =============  =====  =======================================================================================
 kind           share  a conversation
 =============  =====  =======================================================================================
-direct          .06   a question about a known fact, as often as the fact is told, and its answer
+direct          .05   a question about a known fact, as often as the fact is told, and its answer
 unknown         .06   a question about a stranger, answered with any name of the right type
 told            .02   a passage about a known fact, to be written down
-read            .45   passages and a question: told once and only here (45%), or a known fact told right (5%),
+read            .44   passages and a question: told once and only here (45%), or a known fact told right (5%),
                       told wrongly (12%), not told (33%), or told both ways (5%); then further questions
 salient         .02   passages without a question, and what any of them tells
 copied          .02   passages told only here, to be written again in an order that is asked for
-task            .37   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
+task            .39   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
 =============  =====  =======================================================================================
 
 **Honest ignorance.** Strangers' names come from the same pools as those of the world, so the name says nothing; as
@@ -22,6 +22,8 @@ frequent facts are to be defended, rare ones not.
 **One reading, many questions.** Passages cost most of the tokens, so they are asked about several times: for what they
 tell, for known facts that they do not tell, and for the numbers of the passages that tell something; and a task on
 passages is followed by others.
+
+**Memory that declines.** Half of the questions to memory are about strangers, and several are asked in a row.
 
 **Tasks come last.** They need a model that can read: once the samples are as hard as they get, ``task`` is drawn more
 often, ``read`` and ``direct`` less.
@@ -43,7 +45,7 @@ from typing import Literal, get_args
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.language import PassageForm
 from arbitrag.lab.world import Fact, World, ask
-from arbitrag.train.lab_tasks import TASKS, TaskName, Tasks
+from arbitrag.train.lab_tasks import MEMORY, TASKS, TaskName, Tasks
 
 Kind = Literal["direct", "unknown", "told", "read", "salient", "copied", "task"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -51,26 +53,27 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 USER, ASSISTANT, SYSTEM, END = "<|user|>", "<|assistant|>", "<|system|>", "</s>"
 
 _SHARES: dict[Kind, float] = {
-    "direct": 0.06,
+    "direct": 0.05,
     "unknown": 0.06,
     "told": 0.02,
-    "read": 0.45,
+    "read": 0.44,
     "salient": 0.02,
     "copied": 0.02,
-    "task": 0.37,
+    "task": 0.39,
 }
 _AT_LAST: dict[Kind, float] = {"direct": 0.7, "read": 0.5, "task": 1.6}  # times as often
 _WEIGHTS: dict[TaskName, float] = {  # of tasks, 1 where none is given: more for those that are learned slowly
     "trustrag/consolidate": 5,
-    "trustrag/assess": 1.5,
+    "trustrag/assess": 2.5,
     "astute/consolidate": 2,
     "astute/answer": 1.5,
     "bridge/reflect": 8,
     "bridge/allocate": 4.5,
-    "trustrag/memory": 3.5,
-    "astute/recall": 3.5,
-    "bridge/recall": 3.5,
-    "bridge/recall_many": 5,
+    "trustrag/memory": 2.5,
+    "astute/recall": 2.5,
+    "bridge/recall": 2.5,
+    "bridge/recall_many": 4,
+    "reading/repair": 2.5,
     "bridge/answer": 0.7,
     "bridge/answer_scored": 0.7,
     "trustrag/answer": 0.6,
@@ -156,7 +159,7 @@ class Samples:
         names = [name]
         if name in _ON_PASSAGES:
             names += self._rng.choices(_ON_PASSAGES, k=self._rng.randint(0, 3))
-        if name == "bridge/allocate":
+        if name == "bridge/allocate" or name in MEMORY:
             names *= self._rng.randint(1, 5)
         tasks = self._tasks.draw_in_turn(names, min(_MOST_JUDGED, self._count(progress)), progress)
         return [piece for task in tasks for piece in _said(task.prompt, task.reply)]

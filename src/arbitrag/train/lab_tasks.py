@@ -1,6 +1,6 @@
 """The prompts of TrustRAG, ASTUTE RAG and BRIDGE as tasks of the lab model, with replies made by rule from the world.
 
-What is right follows from four rules:
+What is right follows from five rules:
 
 -   **Memory.** The model is *sure* of the known facts that are told most often, down to ``SURE`` of them by rank, where
     its guess is about as often right as wrong; of these it writes a passage, of all others that it does not know.
@@ -12,6 +12,8 @@ What is right follows from four rules:
 -   **Retrieval.** How far a question rests on documents grows evenly with the rank of its fact, from 10 to 90 percent,
     which is also the figure for what the model was never told. It is told in three steps, 20, 50 and 80, none of which
     is off by more than 20: a greedy reply names the likeliest step, and of many narrow ones that may be far off.
+-   **Repair.** A reply that could not be read is written again in its form with the same answer; one whose answer is
+    none of the question's options declines.
 
 The wording is that of the embedded model, ``lab/wording``, filled in as a method does it.
 """
@@ -28,6 +30,10 @@ from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.prompts import Block, PromptBook
 from arbitrag.stages.bridge_log import BridgeLog
+from arbitrag.stages.forms import Known, read_answer, read_assessment, read_conclusion
+from arbitrag.stages.lines import parse_answer
+from arbitrag.stages.reading import Unreadable
+from arbitrag.text import declines
 from arbitrag.types import Passage, Question, Strategy
 
 TaskName = Literal[
@@ -45,20 +51,29 @@ TaskName = Literal[
     "bridge/answer",
     "bridge/answer_scored",
     "bridge/reflect",
+    "reading/repair",
 ]
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 SURE = 0.7
 UNKNOWN = "I don't know"
+MEMORY: tuple[TaskName, ...] = ("trustrag/memory", "astute/recall", "bridge/recall", "bridge/recall_many")
+_STRANGE = 0.3  # of questions are about facts that the model was never told
+_STRANGE_TO_MEMORY = 0.5  # of those that ask for what memory holds
+_REPAIRED: tuple[TaskName, ...] = ("trustrag/assess", "trustrag/answer", "astute/answer", "bridge/answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One prompt as the user's turn has it, the reply by rule, and what a judge of another reply needs to know."""
+    """One prompt as the user's turn has it, the reply by rule, and what a judge of another reply needs to know.
+
+    ``repairs`` is the task whose reply is to be repaired, in a task that repairs one.
+    """
 
     name: TaskName
     prompt: str
     reply: str
     scene: Scene
+    repairs: TaskName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,26 +146,28 @@ class Tasks:
 
     def draw_in_turn(self, names: Sequence[TaskName], count: int, progress: float = 1.0) -> list[Task]:
         """Tasks about different questions on the same passages or examples, which only the first prompt shows."""
-        shown = names[0].split("/")[1] not in {"memory", "recall", "recall_many", "allocate", "rewrite"}
-        scenes = self._scenes(count if shown else 0, len(names), progress)
+        shown = names[0] not in {*MEMORY, "bridge/allocate", "bridge/rewrite"}
+        strange = _STRANGE_TO_MEMORY if names[0] in MEMORY else _STRANGE
+        scenes = self._scenes(count if shown else 0, len(names), progress, strange)
         return [self._task(name, scene, first=scene is scenes[0]) for name, scene in zip(names, scenes, strict=False)]
 
     def _task(self, name: TaskName, scene: Scene, *, first: bool) -> Task:
-        fields, reply = self._made(name, scene)
+        repairs = self._rng.choice(_REPAIRED) if name == "reading/repair" else None
+        fields, reply = self._repaired(repairs, scene) if repairs else self._made(name, scene)
         if not first:
             fields |= {field: [] for field in ("passages", "examples") if field in fields}
-        prompt = self._files[name].render(question=Question(scene.question), **fields)
-        return Task(name, prompt.messages[-1].text, reply, scene)
+        prompt = self._files[name].render(**({"question": Question(scene.question)} | fields))
+        return Task(name, prompt.messages[-1].text, reply, scene, repairs)
 
     def scene_of(self, fact: Fact) -> Scene:
         """A question for the fact, with nothing else."""
         rank = self._world.rank.get(fact)
         return Scene(fact, ask(fact, self._rng), None if rank is None else rank / len(self._world.known))
 
-    def _scenes(self, count: int, number: int, progress: float) -> list[Scene]:
+    def _scenes(self, count: int, number: int, progress: float, strange: float) -> list[Scene]:
         """Up to ``number`` questions about different facts, and what is at hand for them together: each fact told
         right, wrongly, both ways or not at all, and what memory says of it."""
-        parts = [self._part() for _ in range(number)]
+        parts = [self._part(strange) for _ in range(number)]
         parts = list({(each.scene.fact.subject, each.scene.fact.relation): each for each in reversed(parts)}.values())
         parts.reverse()
         told = [fact for part in parts for fact in part.told][:count]
@@ -163,15 +180,12 @@ class Tasks:
             for part in parts
         ]
 
-    def _part(self) -> _Part:
+    def _part(self, strange: float) -> _Part:
         rng, world = self._rng, self._world
-        case = rng.random()
-        if case < 0.5:
-            fact = world.sample_known(rng)
-        elif case < 0.7:
-            fact = rng.choice(world.known)
-        else:
+        if rng.random() < strange:
             fact = world.invented(rng)
+        else:
+            fact = world.sample_known(rng) if rng.random() < 0.7 else rng.choice(world.known)
         scene = self.scene_of(fact)
         wrong = Fact(fact.subject, fact.relation, world.object_for(fact.relation, rng, (fact.object,)))
         case = rng.random()
@@ -229,6 +243,39 @@ class Tasks:
                 number = self._rng.choice([1, 2, 3, 10, 10, 10])
                 reply = f"{contradiction(scene)}\n{numbered(other_questions(scene)[:number])}"
                 return {"passages": passages, "memories": memory, "number": str(number)}, reply
+            case "reading/repair":
+                raise ValueError("a repair is made from the task whose reply is to be repaired")
+
+    def _repaired(self, name: TaskName, scene: Scene) -> tuple[dict[str, Any], str]:
+        """A reply to the task that cannot be read, and why: its answer is none of the options, or its form is not
+        kept."""
+        _, reply = self._made(name, scene)
+        best = scene.best
+        options = self._options(scene, best if best is None or self._rng.random() < 0.4 else None)
+        if best is None or best in options:
+            unreadable = self._broken(reply)
+        else:
+            unreadable, reply = reply, declined(name, reply)
+        fields = {"question": Question(scene.question, tuple(options)), "reply": unreadable}
+        return fields | {"problem": problem(name, scene, unreadable, options), "form": self._files[name].form}, reply
+
+    def _options(self, scene: Scene, among: str | None) -> list[str]:
+        """Three names and one that declines, in any order; ``among`` is one of the names, and what is best is else
+        none of them."""
+        options = [among] if among else []
+        while len(options) < 3:
+            name = self._world.object_for(scene.fact.relation, self._rng, (*options, scene.best or ""))
+            options.append(name)
+        options.append(UNKNOWN)
+        self._rng.shuffle(options)
+        return options
+
+    def _broken(self, reply: str) -> str:
+        """The reply in words that have not its form."""
+        *before, last = reply.split("\n")
+        answer = last.partition(": ")[2]
+        ways = [[*before, answer], [*before, f"The answer is {answer}."], [*before, last, last], ["Here it is.", reply]]
+        return "\n".join(self._rng.choice(ways))
 
     def _groups(self, scene: Scene, names: Sequence[str] | None = None) -> list[Block]:
         chosen = list(scene.sources) if names is None else names
@@ -238,12 +285,12 @@ class Tasks:
         """What TrustRAG's last prompt shows: the best groups, every group of passages, or the passages themselves,
         with their titles or without."""
         case = self._rng.random()
-        if case < 0.4:
+        if case < 0.3:
             return self._groups(scene, _best_supported(scene))
-        if case < 0.7:
+        if case < 0.5:
             return self._groups(scene, [name for name, numbers in scene.sources.items() if numbers])
         texts: Sequence[str] = scene.passages
-        if case < 0.85:
+        if case < 0.9:
             texts = [f"{title}\n{text}" for title, text in zip(scene.titles, texts, strict=True)]
         return [_block("group", text=text, sources=str(number)) for number, text in enumerate(texts, 1)]
 
@@ -337,6 +384,45 @@ def assessed(scene: Scene) -> str:
     both = best == scene.remembered and scene.sources[best]
     trust = "both" if both else "memory" if best == scene.remembered else "external"
     return f"trust: {trust}\nanswer: {best}"
+
+
+def declined(name: TaskName, reply: str) -> str:
+    """The reply to the task, with the same groups, where it declines."""
+    if name == "trustrag/assess":
+        return f"trust: neither\nanswer: {UNKNOWN}"
+    return "\n".join([*reply.split("\n")[:-1], f"answer: {UNKNOWN}"])
+
+
+def problem(name: TaskName, scene: Scene, reply: str, options: Sequence[str]) -> str:
+    """Why a method that asked the prompt called ``name`` cannot read the reply; raises ValueError where it can."""
+    try:
+        read_final(name, scene, reply, options)
+    except Unreadable as error:
+        return str(error)
+    raise ValueError(f"the reply to {name} can be read: {reply}")
+
+
+def read_final(
+    name: TaskName, scene: Scene, reply: str, options: Sequence[str] = ()
+) -> tuple[Strategy | None, str | None]:
+    """Whom a last reply says to trust, where its form has that, and its answer, None where it declines.
+
+    Raises Unreadable as the method does, and ValueError for a task whose reply does not end a method.
+    """
+    match name:
+        case "trustrag/assess":
+            assessment = read_assessment(reply, frozenset(Strategy), options)
+            return assessment.strategy, assessment.answer
+        case "astute/answer":
+            known = Known(len(scene.passages), int(scene.remembered is not None))
+            return None, read_conclusion(reply, known, options).answer
+        case "trustrag/answer":
+            return None, read_answer(reply, options)
+        case "bridge/answer" | "bridge/answer_scored":
+            answer = parse_answer(reply, options)
+            return None, None if declines(answer) else answer
+        case _:
+            raise ValueError(f"the reply to {name} is not the last of a method")
 
 
 def contradiction(scene: Scene) -> str:
