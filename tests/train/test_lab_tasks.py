@@ -159,11 +159,19 @@ def test_marks(task: Task, reply: str, right: bool) -> None:
     assert mark(task, reply) == Mark(right)
 
 
-def test_memory_is_asked_about_strangers_half_of_the_time() -> None:
+def test_memory_is_asked_about_rarer_facts_and_more_strangers() -> None:
     tasks = Tasks(WORLD, random.Random(6))
-    strange = {name: sum(tasks.draw(name, 3).scene.rank is None for _ in range(400)) for name in TASKS}
-    assert all(170 < strange[name] < 230 for name in lab_tasks.MEMORY)
-    assert all(85 < count < 155 for name, count in strange.items() if name not in lab_tasks.MEMORY)
+    asked = {name: [tasks.draw(name, 3).scene.rank for _ in range(400)] for name in TASKS}
+    for name, ranks in asked.items():
+        strangers, rare = (
+            sum(each) for each in ([rank is None for rank in ranks], [(rank or 0) >= 0.5 for rank in ranks])
+        )
+        if name in lab_tasks.MEMORY:
+            assert 110 < strangers < 170
+            assert 80 < rare < 130
+        else:
+            assert 85 < strangers < 155
+            assert 40 < rare < 90
 
 
 def test_a_repair_shows_what_was_wrong_and_declines_where_the_answer_is_none_of_the_options() -> None:

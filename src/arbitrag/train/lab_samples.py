@@ -3,10 +3,10 @@
 =============  =====  =======================================================================================
 kind           share  a conversation
 =============  =====  =======================================================================================
-direct          .05   a question about a known fact, as often as the fact is told, and its answer
+direct          .04   a question about a known fact, as often as the fact is told, and its answer
 unknown         .06   a question about a stranger, answered with any name of the right type
 told            .02   a passage about a known fact, to be written down
-read            .44   passages and a question: told once and only here (45%), or a known fact told right (5%),
+read            .45   passages and a question: told once and only here (45%), or a known fact told right (5%),
                       told wrongly (12%), not told (33%), or told both ways (5%); then further questions
 salient         .02   passages without a question, and what any of them tells
 copied          .02   passages told only here, to be written again in an order that is asked for
@@ -23,7 +23,8 @@ frequent facts are to be defended, rare ones not.
 tell, for known facts that they do not tell, and for the numbers of the passages that tell something; and a task on
 passages is followed by others.
 
-**Memory that declines.** Half of the questions to memory are about strangers, and several are asked in a row.
+**Memory that declines.** Several questions to memory are asked in a row, a third of them about strangers, and most of the
+others about any known fact, however rare.
 
 **Tasks come last.** They need a model that can read: once the samples are as hard as they get, ``task`` is drawn more
 often, ``read`` and ``direct`` less.
@@ -53,10 +54,10 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 USER, ASSISTANT, SYSTEM, END = "<|user|>", "<|assistant|>", "<|system|>", "</s>"
 
 _SHARES: dict[Kind, float] = {
-    "direct": 0.05,
+    "direct": 0.04,
     "unknown": 0.06,
     "told": 0.02,
-    "read": 0.44,
+    "read": 0.45,
     "salient": 0.02,
     "copied": 0.02,
     "task": 0.39,

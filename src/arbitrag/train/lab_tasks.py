@@ -57,8 +57,8 @@ TASKS: tuple[TaskName, ...] = get_args(TaskName)
 SURE = 0.7
 UNKNOWN = "I don't know"
 MEMORY: tuple[TaskName, ...] = ("trustrag/memory", "astute/recall", "bridge/recall", "bridge/recall_many")
-_STRANGE = 0.3  # of questions are about facts that the model was never told
-_STRANGE_TO_MEMORY = 0.5  # of those that ask for what memory holds
+_STRANGE, _ANY_KNOWN = 0.3, 0.3  # of questions about strangers, and of others about any known fact, all equally likely
+_STRANGE_TO_MEMORY, _ANY_TO_MEMORY = 0.35, 0.6  # of those that ask for what memory holds
 _REPAIRED: tuple[TaskName, ...] = ("trustrag/assess", "trustrag/answer", "astute/answer", "bridge/answer")
 
 
@@ -147,8 +147,8 @@ class Tasks:
     def draw_in_turn(self, names: Sequence[TaskName], count: int, progress: float = 1.0) -> list[Task]:
         """Tasks about different questions on the same passages or examples, which only the first prompt shows."""
         shown = names[0] not in {*MEMORY, "bridge/allocate", "bridge/rewrite"}
-        strange = _STRANGE_TO_MEMORY if names[0] in MEMORY else _STRANGE
-        scenes = self._scenes(count if shown else 0, len(names), progress, strange)
+        to_memory = names[0] in MEMORY
+        scenes = self._scenes(count if shown else 0, len(names), progress, to_memory)
         return [self._task(name, scene, first=scene is scenes[0]) for name, scene in zip(names, scenes, strict=False)]
 
     def _task(self, name: TaskName, scene: Scene, *, first: bool) -> Task:
@@ -164,10 +164,10 @@ class Tasks:
         rank = self._world.rank.get(fact)
         return Scene(fact, ask(fact, self._rng), None if rank is None else rank / len(self._world.known))
 
-    def _scenes(self, count: int, number: int, progress: float, strange: float) -> list[Scene]:
+    def _scenes(self, count: int, number: int, progress: float, to_memory: bool) -> list[Scene]:
         """Up to ``number`` questions about different facts, and what is at hand for them together: each fact told
         right, wrongly, both ways or not at all, and what memory says of it."""
-        parts = [self._part(strange) for _ in range(number)]
+        parts = [self._part(to_memory) for _ in range(number)]
         parts = list({(each.scene.fact.subject, each.scene.fact.relation): each for each in reversed(parts)}.values())
         parts.reverse()
         told = [fact for part in parts for fact in part.told][:count]
@@ -180,12 +180,14 @@ class Tasks:
             for part in parts
         ]
 
-    def _part(self, strange: float) -> _Part:
+    def _part(self, to_memory: bool) -> _Part:
         rng, world = self._rng, self._world
-        if rng.random() < strange:
+        if rng.random() < (_STRANGE_TO_MEMORY if to_memory else _STRANGE):
             fact = world.invented(rng)
+        elif rng.random() < (_ANY_TO_MEMORY if to_memory else _ANY_KNOWN):
+            fact = rng.choice(world.known)
         else:
-            fact = world.sample_known(rng) if rng.random() < 0.7 else rng.choice(world.known)
+            fact = world.sample_known(rng)
         scene = self.scene_of(fact)
         wrong = Fact(fact.subject, fact.relation, world.object_for(fact.relation, rng, (fact.object,)))
         case = rng.random()
