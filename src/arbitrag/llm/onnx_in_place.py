@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -410,20 +411,22 @@ def _passes(lengths: np.ndarray, counts: np.ndarray, shares: int, keep: int = 1)
     starts = np.zeros(len(counts), bool)
     for first, stop in _neighbours(~begun, 1):
         starts[first:stop] = stop - first > 1
-    (apart, few), (joint, few_beside) = (_few(lengths, counts, some) for some in (np.zeros_like(starts), starts))
-    if joint + _from_start(counts, starts) < apart:
-        few = few_beside
-    else:
-        starts[:] = False
-    alone = [Part(row, row + 1, int(counts[row]), 0) for row in np.argsort(-counts, kind="stable").tolist()]
-    parts = [part for part in alone if not few[part.first] and not starts[part.first]]
+    apart, few = _few(lengths, counts, np.zeros_like(starts))
+    if starts.any():
+        joint, few_beside = _few(lengths, counts, starts)
+        if joint + _from_start(counts, starts) < apart:
+            few = few_beside
+        else:
+            starts[:] = False
+    alone = [row for row in np.argsort(-counts, kind="stable").tolist() if not few[row] and not starts[row]]
+    parts = [Part(row, row + 1, int(counts[row]), 0) for row in alone]
     parts += [Part(*rows, int(counts[slice(*rows)].max()), 1) for rows in _neighbours(starts, shares)]
     if parts:
         yield parts
-    most = max(int(counts[few].max(initial=0)), int(starts.any()))
+    most = int(counts[few].max(initial=int(starts.any())))
     for left in range(most, 0, -1):
-        here = (few & (counts >= left)) | (starts & (left == 1))
-        yield [Part(first, stop, left, left - 1) for first, stop in _neighbours(here, shares)]
+        here = few & (counts >= left)
+        yield [Part(*rows, left, left - 1) for rows in _neighbours(here | starts if left == 1 else here, shares)]
 
 
 def _few(lengths: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> tuple[float, np.ndarray]:
@@ -447,7 +450,9 @@ def _from_start(counts: np.ndarray, starts: np.ndarray) -> float:
 
 def _neighbours(rows: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
     """Where the rows that are asked for begin and end, neighbours together, in at most ``shares`` pieces a run."""
-    edges = np.flatnonzero(np.diff(rows.astype(np.int8), prepend=0, append=0)).tolist()
-    for first, stop in zip(edges[::2], edges[1::2], strict=True):
-        cuts = [first + (stop - first) * share // shares for share in range(shares + 1)]
-        yield from ((begin, end) for begin, end in pairwise(cuts) if begin < end)
+    for wanted, run in groupby(enumerate(rows.tolist()), key=itemgetter(1)):
+        if wanted:
+            places = [place for place, _ in run]
+            first, count = places[0], len(places)
+            cuts = [first + count * share // shares for share in range(shares + 1)]
+            yield from ((begin, end) for begin, end in pairwise(cuts) if begin < end)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import tantivy
 
 _QUERY_CHARACTERS = 20_000  # of a longer query only the beginning is searched for
+_SOME_TIED = 32  # passages beyond those asked for that are looked at first; ties are common among short ones
 _MOST_TIED = 4096  # passages with the score of the last place that are put in order
 _AT_ONCE = 10_000  # passages in memory up to which a search takes about as long as handing it to another thread
 _SMALLEST_HEAP = 15_000_000
@@ -166,13 +167,13 @@ class _View:
         Floats are added in an order that depends on how the index is laid out, so the seventh digit is chance, and
         so would be the choice among equals.
         """
-        limit, everything = k + 1, self.searcher.num_docs
+        limit, everything = k + _SOME_TIED, self.searcher.num_docs
         while True:
             hits = self.searcher.search(query, min(limit, everything), count=False).hits
-            rounded = [(float(f"{score:.6g}"), address) for score, address in hits]
-            last = rounded[min(k, len(rounded)) - 1][0] if rounded else 0.0
-            if len(hits) < limit or rounded[-1][0] < last or limit >= k + _MOST_TIED:
-                return [hit for hit in rounded if hit[0] >= last]
+            rounded = {score: float(f"{score:.6g}") for score in {score for score, _ in hits}}
+            last = rounded[hits[min(k, len(hits)) - 1][0]] if hits else 0.0
+            if len(hits) < limit or rounded[hits[-1][0]] < last or limit >= k + _MOST_TIED:
+                return [(rounded[score], address) for score, address in hits if rounded[score] >= last]
             limit = min(limit * 4, k + _MOST_TIED)
 
 
