@@ -23,8 +23,8 @@ frequent facts are to be defended, rare ones not.
 tell, for known facts that they do not tell, and for the numbers of the passages that tell something; and a task on
 passages is followed by others.
 
-**Memory that declines.** Several questions to memory are asked in a row, a third of them about strangers, and most of the
-others about any known fact, however rare.
+**Memory that declines.** Several questions to memory are asked in a row, a third of them about strangers, and most of
+the others about any known fact, however rare.
 
 **Tasks come last.** They need a model that can read: once the samples are as hard as they get, ``task`` is drawn more
 often, ``read`` and ``direct`` less.
