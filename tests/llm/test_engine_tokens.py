@@ -92,23 +92,39 @@ async def test_a_common_system_text_is_read_once() -> None:
     await engine.aclose()
 
 
-async def test_a_short_beginning_of_several_is_read_again_so_that_they_are_read_together() -> None:
-    for common, reused in ((4, 0), (5, 5)):
-        runtime = Wrapped()
-        runtime.facts = replace(runtime.facts, rereads=4)
-        engine = tiny_engine(runtime)
-        beginning = PASSAGES[:common]
-        await engine.next_token([ask([*beginning, 9, 10])])
-        prompts = [[*beginning, 11 + n, 21 + n] for n in range(3)]
-        found = await engine.next_token([ask(prompt) for prompt in prompts])
-        assert found.tokens == Tokens(3 * (common + 2 - reused), 3 * reused)
-        assert runtime.shapes[-1] == (3, common + 2 - reused, reused)
-        alone = await engine.next_token([ask([*beginning, 50, 51])])
-        assert alone.tokens == Tokens(2, common), "nobody is there to be read with"
-        again = await engine.score(ask(prompts[0]), [words(D)])
-        assert again.tokens == Tokens(len(D) - 1, common + 2)
-        assert again.likelihoods[0].logprobs == pytest.approx(plain_scores(prompts[0], D), abs=1e-4)
-        await engine.aclose()
+@pytest.mark.parametrize(
+    ("common", "count", "new", "reused"),
+    [(4, 8, 5, 0), (5, 8, 5, 5), (4, 7, 5, 4), (4, 8, 4, 4)],  # more is stored, fewer rows, fewer new tokens
+)
+async def test_a_short_beginning_of_many_is_read_again_so_that_they_are_read_together(
+    common: int, count: int, new: int, reused: int
+) -> None:
+    runtime = Wrapped()
+    runtime.facts = replace(runtime.facts, rereads=4)
+    engine = tiny_engine(runtime)
+    beginning = PASSAGES[:common]
+    await engine.next_token([ask([*beginning, 9, 10])])
+    prompts = [[*beginning, 11 + n, *QUESTION[: new - 1]] for n in range(count)]
+    found = await engine.next_token([ask(prompt) for prompt in prompts])
+    assert found.tokens == Tokens(count * (common + new - reused), count * reused)
+    assert runtime.shapes[-1] == (count, common + new - reused, reused)
+    again = await engine.score(ask(prompts[0]), [words(D)])
+    assert again.tokens == Tokens(len(D) - 1, common + new)
+    assert again.likelihoods[0].logprobs == pytest.approx(plain_scores(prompts[0], D), abs=1e-4)
+    await engine.aclose()
+
+
+async def test_what_is_read_again_stands_beside_what_goes_on() -> None:
+    runtime = Wrapped()
+    runtime.facts = replace(runtime.facts, rereads=4)
+    engine = tiny_engine(runtime)
+    await engine.next_token([ask([*PASSAGES[:20], 9])])
+    prompts = [[*PASSAGES[:4], 40 + n, *QUESTION] for n in range(8)] + [[*PASSAGES[:20], 50, *QUESTION, *ENDING]]
+    found = await asyncio.gather(*(engine.score(ask(prompt), [words(D)]) for prompt in prompts))
+    assert [each.tokens.reused for each in found] == [0] * 8 + [20]
+    for prompt, each in zip(prompts, found, strict=True):
+        assert each.likelihoods[0].logprobs == pytest.approx(plain_scores(prompt, D), abs=1e-4)
+    await engine.aclose()
 
 
 async def test_alike_beginnings_are_read_twice_when_the_store_has_no_room() -> None:

@@ -114,8 +114,11 @@ def test_rows_with_few_new_tokens_are_read_together(
         ([0] * 20, [9] * 20, 2, 1, [[(0, 10, 9, 1), (10, 20, 9, 1)], [(0, 10, 1, 0), (10, 20, 1, 0)]]),
         ([0] * 3, [9] * 3, 1, 2, [[(row, row + 1, 9, 0) for row in range(3)]]),  # two logits are wanted of each
         ([0] * 2, [9] * 2, 1, 1, [[(0, 1, 9, 0), (1, 2, 9, 0)]]),  # the last tokens cost a pass as well
-        ([0] * 3, [511] * 3, 1, 1, [[(0, 3, 511, 1)], [(0, 3, 1, 0)]]),
-        ([0] * 3, [512] * 3, 1, 1, [[(row, row + 1, 512, 0) for row in range(3)]]),  # its own slots are many by then
+        ([0] * 3, [341] * 3, 1, 1, [[(0, 3, 341, 1)], [(0, 3, 1, 0)]]),
+        ([0] * 3, [342] * 3, 1, 1, [[(row, row + 1, 342, 0) for row in range(3)]]),  # too many for a pass
+        ([0] * 34, [30] * 34, 1, 1, [[(0, 34, 30, 1)], [(0, 34, 1, 0)]]),
+        ([0] * 40, [30] * 40, 1, 1, [[(0, 20, 30, 1), (20, 40, 30, 1)], [(0, 40, 1, 0)]]),
+        ([0] * 4, [9] * 4, 4, 1, [[(row, row + 1, 9, 0) for row in range(4)]]),  # a core for each
         ([0] * 4, [10, 30, 10, 10], 1, 1, [[(1, 2, 30, 0), (0, 1, 10, 0), (2, 3, 10, 0), (3, 4, 10, 0)]]),  # filling up
         ([0, 0, 0, 5], [4, 6, 5, 1], 1, 1, [[(3, 4, 1, 0), (0, 3, 6, 1)], [(0, 3, 1, 0)]]),
         (
@@ -139,19 +142,20 @@ def test_rows_read_together_are_what_they_are_alone(threads: int, tmp_path: Path
     """Of different lengths, some with tokens behind them; then they are read on."""
     runtime, reference = subject(tmp_path, threads), plain(tmp_path)
     draw = np.random.default_rng(5)
-    texts = [draw.integers(0, WORDS, size).tolist() for size in (7, 8, 8, 9, 5)]
-    behind = ragged(runtime, None, [0] * 2, [texts[4][:3], [1, 2, 3]]).cache
-    rows = [[runtime._nothing]] * 4 + [[runtime.block(behind, 0, 0, 3)]]
-    sizes = [len(text) for text in texts[:4]]
-    passes = list(_passes(np.array([0, 0, 0, 0, 3]), np.array([*sizes, 2]), 1))
-    assert (0, 4, 9, 1) in passes[0]
-    step = ragged(runtime, runtime.assemble(rows), [0, 0, 0, 0, 3], [*texts[:4], texts[4][3:]], layers=[1, 2])
+    texts = [draw.integers(0, WORDS, size).tolist() for size in (7, 8, 9, 9, 9, 10, 5)]
+    behind = ragged(runtime, None, [0] * 2, [texts[6][:3], [1, 2, 3]]).cache
+    rows = [[runtime._nothing]] * 6 + [[runtime.block(behind, 0, 0, 3)]]
+    sizes = [len(text) for text in texts[:6]]
+    passes = list(_passes(np.array([0] * 6 + [3]), np.array([*sizes, 2]), threads))
+    joined = [tuple(part) for part in passes[0] if part.end == 1]
+    assert joined == ([(0, 6, 10, 1)] if threads == 1 else [(0, 3, 9, 1), (3, 6, 10, 1)])
+    step = ragged(runtime, runtime.assemble(rows), [0] * 6 + [3], [*texts[:6], texts[6][3:]], layers=[1, 2])
     for row, text in enumerate(texts):
         expected = alone(reference, text, 1, layers=[1, 2])
         assert np.allclose(step.logits[row], expected.logits[0], atol=1e-4)
         for layer, state in expected.states.items():
             assert np.allclose(step.states[layer][row], state[0], atol=1e-4)
-    more = ragged(runtime, step.cache, list(map(len, texts)), [[row] for row in range(5)])
+    more = ragged(runtime, step.cache, list(map(len, texts)), [[row] for row in range(7)])
     for row, text in enumerate(texts):
         assert np.allclose(more.logits[row], alone(reference, [*text, row], 1).logits[0], atol=1e-4)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arbitrag.llm")
 
+TOGETHER = 8  # rows from which on to read a few stored tokens again is worth it; see ``Facts.rereads``
 WAIT_FOR = 16  # tokens in common with a request of the same batch from which on waiting for it beats reading them twice
 
 
@@ -112,9 +113,10 @@ class Reader:
                     request.reused += match.length
                     request.blocks, request.last = list(match.blocks), match.last
             try:
-                lengths = [(match.length, len(request.ids) - match.length) for request, match in rows]
+                starts = self._starts([(match.length, len(request.ids) - match.length) for request, match in rows])
+                lengths = [(start, len(request.ids) - start) for (request, _), start in zip(rows, starts, strict=True)]
                 for batch in packed(lengths, self.limits, self.runtime.facts):
-                    self._attempt([rows[at] for at in batch], self._read_batch, lambda item: item[0])
+                    self._attempt([(*rows[at], starts[at]) for at in batch], self._read_batch, lambda item: item[0])
             finally:
                 for _, match in now:
                     self.store.release(match)
@@ -152,29 +154,27 @@ class Reader:
         self.store.release(match)
         return self.store.match(request.ids[:-1])
 
-    def _read_batch(self, batch: Sequence[tuple[Request, Match]]) -> None:
-        starts = self._starts([match.length for _, match in batch])
-        rows = [
-            Row(match.blocks if start else (), start, [request.ids[start:]])
-            for (request, match), start in zip(batch, starts, strict=True)
-        ]
-        layers = sorted({layer for request, _ in batch for layer in request.layers})
+    def _read_batch(self, batch: Sequence[tuple[Request, Match, int]]) -> None:
+        rows = [Row(match.blocks if start else (), start, [request.ids[start:]]) for request, match, start in batch]
+        layers = sorted({layer for request, _, _ in batch for layer in request.layers})
         step, width = self.forward(rows, keep=1, layers=layers)
-        fresh = [len(request.ids) - match.length for request, match in batch]
+        fresh = [len(request.ids) - match.length for request, match, _ in batch]
         blocks = [self.runtime.block(step.cache, at, width - count, width) for at, count in enumerate(fresh)]
         lasts = [self.runtime.row(step.logits, at) for at in range(len(rows))]
-        for at, (request, match) in enumerate(batch):
+        for at, (request, match, start) in enumerate(batch):
             request.blocks, request.last = [*match.blocks, blocks[at]], lasts[at]
             request.states = {layer: step.states[layer][at] for layer in request.layers}
             request.read += len(rows[at])
-            request.reused += starts[at]
+            request.reused += start
             self.store.insert(request.ids, match.length, blocks[at], lasts[at])
 
-    def _starts(self, stored: Sequence[int]) -> list[int]:
-        """From which token on rows are read of whose prompts so many are stored: where that is little, all of it is
-        read again, so that these rows are read together."""
-        little = [length <= self.runtime.facts.rereads for length in stored]
-        return [0 if again and sum(little) > 1 else length for length, again in zip(stored, little, strict=True)]
+    def _starts(self, lengths: Sequence[tuple[int, int]]) -> list[int]:
+        """From which token on to read rows, given how many tokens are stored and how many are new: where many rows
+        have little stored and more to read, all of it is read again, so that these rows are read together."""
+        most = self.runtime.facts.rereads
+        little = [stored <= most < fresh for stored, fresh in lengths]
+        many = sum(little) >= TOGETHER
+        return [0 if again and many else stored for (stored, _), again in zip(lengths, little, strict=True)]
 
     def distribute(self, request: Request) -> None:
         """Finish a request whose prompt was read and that wants the distribution of the next token."""

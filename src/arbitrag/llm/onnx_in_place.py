@@ -1,9 +1,9 @@
 """A ``Runtime`` over the graph of ``train.llama_graph``, which writes new keys and values where the cache already is.
 
 Rows are ragged: each fills its slots from the left, and a step reads as many of a row as it has. No key is copied while
-the rows of a batch stay the same. Rows that have nothing in the cache yet are read together, the shorter ones filled up
-at their end, but for the last token of each; after a past, attention takes either several tokens of one row or one
-token of several.
+the rows of a batch stay the same. After a past, attention takes either several tokens of one row or one token of
+several. Rows that have nothing in the cache yet can be read together, the shorter ones filled up at their end, all but
+the last token of each; so they are where that takes less.
 
 The cores share out the rows. A model that fits into the processor's cache runs every row (or, in a step of one token,
 every part of the batch) on a single thread, several at a time: that leaves out the waiting between the operators of a
@@ -37,7 +37,8 @@ _SMALL = 2**25  # bytes of a model file up to which its weights stay in the proc
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
 _FEW = 8  # new tokens of a row up to which it may be read with others, a token at a time
 _PASS = 12  # a pass over a small model takes about as long as this many tokens more in it
-_REREAD = 8  # tokens that rows have behind them, up to which to read them again is worth to be read together
+_REREAD = 8  # tokens that rows have behind them, up to which many of them gain by being read together from the first
+_JOINED = 1024  # tokens, filled up ones among them, that rows read together have at most in a pass
 _PAST = 128  # slots that a token looks back on, which take about as long to fetch as the token to compute
 
 
@@ -168,8 +169,8 @@ def packed(rows: Sequence[Sequence[np.ndarray]], memory: Memory, count: int = 0,
 def _copy(block: np.ndarray, to: np.ndarray) -> None:
     """Copy slots of a row, (2 x layers, heads, n, D), each head's as one item.
 
-    Of so few items numpy keeps Python's lock, so that the copy does not end with waiting for the threads that took the
-    lock meanwhile, which would take longer than the copy.
+    Of so few items as a small model has heads numpy keeps Python's lock, so that the copy does not end with waiting for
+    the threads that took the lock meanwhile, which would take longer than the copy.
     """
     kinds, heads, count, size = block.shape
     if count:
@@ -407,20 +408,20 @@ def _passes(lengths: np.ndarray, counts: np.ndarray, shares: int, keep: int = 1)
     each; that reads the shorter ones as if they were as long as the longest. Where many have few tokens, these are read
     a token at a time; there are fewer passes, but each token fetches its row's slots anew.
     """
-    begun = (lengths > 0) | (counts == 1) | (keep > 1)
+    begun = (lengths > 0) | (counts <= 1) | (keep > 1)
     starts = np.zeros(len(counts), bool)
     for first, stop in _neighbours(~begun, 1):
-        starts[first:stop] = stop - first > 1
+        starts[first:stop] = stop - first > 2  # two never gain
     apart, few = _few(lengths, counts, np.zeros_like(starts))
     if starts.any():
         joint, few_beside = _few(lengths, counts, starts)
-        if joint + _from_start(counts, starts) < apart:
+        if joint + _from_start(counts, starts, shares) < apart:
             few = few_beside
         else:
             starts[:] = False
     alone = [row for row in np.argsort(-counts, kind="stable").tolist() if not few[row] and not starts[row]]
     parts = [Part(row, row + 1, int(counts[row]), 0) for row in alone]
-    parts += [Part(*rows, int(counts[slice(*rows)].max()), 1) for rows in _neighbours(starts, shares)]
+    parts += [Part(*rows, int(counts[slice(*rows)].max()), 1) for rows in _joined(counts, starts, shares)]
     if parts:
         yield parts
     most = int(counts[few].max(initial=int(starts.any())))
@@ -441,11 +442,18 @@ def _few(lengths: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> tuple[f
     return together + float(alone[~few].sum()), few
 
 
-def _from_start(counts: np.ndarray, starts: np.ndarray) -> float:
+def _from_start(counts: np.ndarray, starts: np.ndarray, shares: int) -> float:
     """How long it takes to read neighbours from their first token on together, in tokens."""
-    groups = [counts[first:stop] for first, stop in _neighbours(starts, 1)]
+    groups = [counts[first:stop] for first, stop in _joined(counts, starts, shares)]
     read = sum(_PASS + len(group) * (int(group.max()) - 1) for group in groups)
     return read + float(sum(_PASS + (1 + group / _PAST).sum() for group in groups))
+
+
+def _joined(counts: np.ndarray, starts: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
+    """Where rows that are read together from their first token on begin and end."""
+    for first, stop in _neighbours(starts, 1):
+        tokens = (stop - first) * int(counts[first:stop].max())
+        yield from _cut(first, stop, max(shares, math.ceil(tokens / _JOINED)))
 
 
 def _neighbours(rows: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
@@ -453,6 +461,10 @@ def _neighbours(rows: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
     for wanted, run in groupby(enumerate(rows.tolist()), key=itemgetter(1)):
         if wanted:
             places = [place for place, _ in run]
-            first, count = places[0], len(places)
-            cuts = [first + count * share // shares for share in range(shares + 1)]
-            yield from ((begin, end) for begin, end in pairwise(cuts) if begin < end)
+            yield from _cut(places[0], places[-1] + 1, shares)
+
+
+def _cut(first: int, stop: int, shares: int) -> Iterator[tuple[int, int]]:
+    """Rows in about equal shares."""
+    cuts = [first + (stop - first) * share // shares for share in range(shares + 1)]
+    return ((begin, end) for begin, end in pairwise(cuts) if begin < end)

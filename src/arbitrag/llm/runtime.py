@@ -45,7 +45,7 @@ class Facts:
     logits. ``evidence`` are lines for ``doctor``: the device, the precision, and why. ``ragged`` is False for a network
     that counts slots instead of positions (a sliding window), which cannot have padding between past and new tokens.
     ``packs`` says that ``forward`` also takes a mask with what each single token sees. ``rereads`` is up to how many
-    tokens behind them several rows are better read from their beginning, since only then they are read together.
+    tokens many rows may have behind them and are still better read from their beginning, so that they are together.
     """
 
     identity: str

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 
 from arbitrag.stages.forms import (
     Consolidation,
-    Known,
     read_consolidation,
     read_groups,
     read_passages,
@@ -62,7 +61,6 @@ def mark(task: Task, reply: str) -> Mark:
 
 def _right(task: Task, reply: str) -> bool:
     scene = task.scene
-    known = Known(len(scene.passages), int(scene.remembered is not None))
     match task.name:
         case "trustrag/memory" | "astute/recall":
             return _recalls(scene, read_passages(reply, most=3))
@@ -75,9 +73,9 @@ def _right(task: Task, reply: str) -> bool:
         case "bridge/allocate":
             return abs(parse_bias(reply).retrieval - scene.bias) <= _NEAR
         case "trustrag/consolidate":
-            return _same_groups(*(read_consolidation(each, known) for each in (reply, task.reply)))
+            return _same_groups(*(read_consolidation(each, scene.known) for each in (reply, task.reply)))
         case "astute/consolidate":
-            return _same_groups(*(Consolidation(read_groups(each, known)) for each in (reply, task.reply)))
+            return _same_groups(*(Consolidation(read_groups(each, scene.known)) for each in (reply, task.reply)))
         case "trustrag/assess":
             trust, answer = read_final(task.name, scene, reply)
             return trust is read_final(task.name, scene, task.reply)[0] and _best(scene, answer)

@@ -118,6 +118,11 @@ class Scene:
         }
 
     @property
+    def known(self) -> Known:
+        """How many documents of each kind are at hand."""
+        return Known(len(self.passages), int(self.remembered is not None))
+
+    @property
     def best(self) -> str | None:
         """The best supported object; None where nothing is named."""
         support = self.support
@@ -416,8 +421,7 @@ def read_final(
             assessment = read_assessment(reply, frozenset(Strategy), options)
             return assessment.strategy, assessment.answer
         case "astute/answer":
-            known = Known(len(scene.passages), int(scene.remembered is not None))
-            return None, read_conclusion(reply, known, options).answer
+            return None, read_conclusion(reply, scene.known, options).answer
         case "trustrag/answer":
             return None, read_answer(reply, options)
         case "bridge/answer" | "bridge/answer_scored":

@@ -3,7 +3,7 @@
 =========================  =========================  ===========================================================
 input                      shape                      meaning
 =========================  =========================  ===========================================================
-input_ids                  (B, T) int64               new tokens, without padding: T = 1 or B = 1
+input_ids                  (B, T) int64               new tokens; T = 1 or B = 1, or no past, padded behind
 last_slots                 (B,) int32                 the slot of each row's last new token
 longest                    () int32                   the largest of them + 1
 past_key_values.i.key      (B, KVH, S, D) float32     room for S slots; filled from the left, rotated; ``.value``
