@@ -18,7 +18,8 @@ from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 from arbitrag.errors import BackendError  # noqa: E402
 from arbitrag.llm import onnx_in_place  # noqa: E402
 from arbitrag.llm.onnx import OnnxRuntime, open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Loose, Memory, Rows, _passes, packed  # noqa: E402
+from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Loose, Memory, Rows, packed  # noqa: E402
+from arbitrag.llm.onnx_passes import passes as passes_of  # noqa: E402
 from arbitrag.llm.runtime import OutOfMemory, Step  # noqa: E402
 from arbitrag.train.llama_graph import build  # noqa: E402
 
@@ -104,7 +105,7 @@ def test_rows_with_few_new_tokens_are_read_together(
     counts: list[int], past: int, shares: int, passes: list[list[tuple[int, int, int, int]]]
 ) -> None:
     lengths = np.full(len(counts), past)
-    assert [list(map(tuple, parts)) for parts in _passes(lengths, np.array(counts), shares)] == passes
+    assert [list(map(tuple, parts)) for parts in passes_of(lengths, np.array(counts), shares)] == passes
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_rows_with_few_new_tokens_are_read_together(
 def test_rows_are_read_together_from_their_beginning(
     lengths: list[int], counts: list[int], shares: int, keep: int, passes: list[list[tuple[int, int, int, int]]]
 ) -> None:
-    found = _passes(np.array(lengths), np.array(counts), shares, keep)
+    found = passes_of(np.array(lengths), np.array(counts), shares, keep)
     assert [list(map(tuple, parts)) for parts in found] == passes
 
 
@@ -146,7 +147,7 @@ def test_rows_read_together_are_what_they_are_alone(threads: int, tmp_path: Path
     behind = ragged(runtime, None, [0] * 2, [texts[6][:3], [1, 2, 3]]).cache
     rows = [[runtime._nothing]] * 6 + [[runtime.block(behind, 0, 0, 3)]]
     sizes = [len(text) for text in texts[:6]]
-    passes = list(_passes(np.array([0] * 6 + [3]), np.array([*sizes, 2]), threads))
+    passes = list(passes_of(np.array([0] * 6 + [3]), np.array([*sizes, 2]), threads))
     joined = [tuple(part) for part in passes[0] if part.end == 1]
     assert joined == ([(0, 6, 10, 1)] if threads == 1 else [(0, 3, 9, 1), (3, 6, 10, 1)])
     step = ragged(runtime, runtime.assemble(rows), [0] * 6 + [3], [*texts[:6], texts[6][3:]], layers=[1, 2])

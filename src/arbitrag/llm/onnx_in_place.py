@@ -14,19 +14,18 @@ all of its weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
-from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from arbitrag.errors import BackendError
+from arbitrag.llm.onnx_passes import Part, fed_to, passes
 from arbitrag.llm.onnx_session import HostLogits, memory, open_session
 from arbitrag.llm.runtime import Facts, Step
 
@@ -35,23 +34,7 @@ KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for 
 _FREE = 3  # of such memories: rows that join others may be copied from two caches into a third
 _SMALL = 2**25  # bytes of a model file up to which its weights stay in the processor's cache
 _LONG = 64  # new tokens from which on a pass over a single row gains by more threads
-_FEW = 8  # new tokens of a row up to which it may be read with others, a token at a time
-_PASS = 12  # a pass over a small model takes about as long as this many tokens more in it
 _REREAD = 8  # tokens that rows have behind them, up to which many of them gain by being read together from the first
-_JOINED = 1024  # tokens, filled up ones among them, that rows read together have at most in a pass
-_PAST = 128  # slots that a token looks back on, which take about as long to fetch as the token to compute
-
-
-class Part(NamedTuple):
-    """Of the rows from ``first`` up to ``stop`` the new tokens from ``begin`` up to ``end``, counted from the last.
-
-    Rows of which some have fewer than ``begin`` have nothing in the cache.
-    """
-
-    first: int
-    stop: int
-    begin: int
-    end: int
 
 
 def in_place(session: Any) -> bool:
@@ -261,14 +244,14 @@ class InPlaceRuntime(HostLogits):
                 kept = logits[first:stop, max(keep - begin, 0) : max(keep - end, 0)]
                 direct = kept.size and kept.flags.c_contiguous
                 into = kept if direct else np.empty((stop - first, 1, width), np.float32)
-                fed = _fed(ids, counts, part)
+                fed = fed_to(part, ids, counts)
                 found = self._read(session, fed, rows, part, last, into, layers)
                 if kept.size and not direct:
                     kept[:] = into
                 for layer, state in found.items():
                     states[layer][first:stop] = state
 
-            for parts in _passes(rows.lengths, counts, self._threads if self._small else 1, keep):
+            for parts in passes(rows.lengths, counts, self._threads if self._small else 1, keep):
                 self._each(read, parts)
         rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
         return Step(rows, logits, states)
@@ -385,86 +368,3 @@ class InPlaceRuntime(HostLogits):
 def _bind(bind: Callable[..., None], name: str, value: np.ndarray) -> None:
     """Let a session read or write an array where it is."""
     bind(name, "cpu", 0, value.dtype.type, value.shape, value.ctypes.data)
-
-
-def _fed(ids: np.ndarray, counts: np.ndarray, part: Part) -> np.ndarray:
-    """The tokens of a part, those of a row that has fewer than the others followed by zeros."""
-    first, stop, begin, end = part
-    fresh = ids.shape[1]
-    if stop - first == 1 or begin - end == 1:
-        return np.ascontiguousarray(ids[first:stop, fresh - begin : fresh - end])
-    fed = np.zeros((stop - first, begin - end), ids.dtype)
-    for at, count in enumerate(counts[first:stop]):
-        fed[at, : count - end] = ids[first + at, fresh - count : fresh - end]
-    return fed
-
-
-def _passes(lengths: np.ndarray, counts: np.ndarray, shares: int, keep: int = 1) -> Iterator[list[Part]]:
-    """What to read at the same time, pass after pass, given the slots that each row has filled and its new tokens.
-
-    A row is read alone, those with most to read first, so that the cores end together. There are two ways to read rows
-    together, in about equal shares, and they are taken where that takes less. Where neighbours have nothing behind them
-    and the logits of one position are wanted, all their tokens but the last are read at once, and then the last of
-    each; that reads the shorter ones as if they were as long as the longest. Where many have few tokens, these are read
-    a token at a time; there are fewer passes, but each token fetches its row's slots anew.
-    """
-    begun = (lengths > 0) | (counts <= 1) | (keep > 1)
-    starts = np.zeros(len(counts), bool)
-    for first, stop in _neighbours(~begun, 1):
-        starts[first:stop] = stop - first > 2  # two never gain
-    apart, few = _few(lengths, counts, np.zeros_like(starts))
-    if starts.any():
-        joint, few_beside = _few(lengths, counts, starts)
-        if joint + _from_start(counts, starts, shares) < apart:
-            few = few_beside
-        else:
-            starts[:] = False
-    alone = [row for row in np.argsort(-counts, kind="stable").tolist() if not few[row] and not starts[row]]
-    parts = [Part(row, row + 1, int(counts[row]), 0) for row in alone]
-    parts += [Part(*rows, int(counts[slice(*rows)].max()), 1) for rows in _joined(counts, starts, shares)]
-    if parts:
-        yield parts
-    most = int(counts[few].max(initial=int(starts.any())))
-    for left in range(most, 0, -1):
-        here = few & (counts >= left)
-        yield [Part(*rows, left, left - 1) for rows in _neighbours(here | starts if left == 1 else here, shares)]
-
-
-def _few(lengths: np.ndarray, counts: np.ndarray, starts: np.ndarray) -> tuple[float, np.ndarray]:
-    """How long it takes to read all rows but ``starts``, in tokens, and which of them are read a token at a time."""
-    alone = np.where(starts, 0, _PASS + counts)
-    few = (counts <= _FEW) & ~starts
-    back = lengths / _PAST
-    together = _PASS * int(counts[few].max(initial=0)) + float((counts * (1 + back))[few].sum())
-    if together >= float((alone + back)[few].sum()):
-        few[:] = False
-        return float(alone.sum()), few
-    return together + float(alone[~few].sum()), few
-
-
-def _from_start(counts: np.ndarray, starts: np.ndarray, shares: int) -> float:
-    """How long it takes to read neighbours from their first token on together, in tokens."""
-    groups = [counts[first:stop] for first, stop in _joined(counts, starts, shares)]
-    read = sum(_PASS + len(group) * (int(group.max()) - 1) for group in groups)
-    return read + float(sum(_PASS + (1 + group / _PAST).sum() for group in groups))
-
-
-def _joined(counts: np.ndarray, starts: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
-    """Where rows that are read together from their first token on begin and end."""
-    for first, stop in _neighbours(starts, 1):
-        tokens = (stop - first) * int(counts[first:stop].max())
-        yield from _cut(first, stop, max(shares, math.ceil(tokens / _JOINED)))
-
-
-def _neighbours(rows: np.ndarray, shares: int) -> Iterator[tuple[int, int]]:
-    """Where the rows that are asked for begin and end, neighbours together, in at most ``shares`` pieces a run."""
-    for wanted, run in groupby(enumerate(rows.tolist()), key=itemgetter(1)):
-        if wanted:
-            places = [place for place, _ in run]
-            yield from _cut(places[0], places[-1] + 1, shares)
-
-
-def _cut(first: int, stop: int, shares: int) -> Iterator[tuple[int, int]]:
-    """Rows in about equal shares."""
-    cuts = [first + (stop - first) * share // shares for share in range(shares + 1)]
-    return ((begin, end) for begin, end in pairwise(cuts) if begin < end)
