@@ -1,6 +1,6 @@
 """Which rows of a batch to read in one pass of the graph of ``train.llama_graph``, by how long each way takes.
 
-After a past, attention takes several tokens of one row or one of several rows; without a past, several of several.
+After a past, attention takes several tokens of one row or one of several; without a past, several of several.
 Times are in tokens: how many more of them in a pass take as long.
 """
 
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 def fed_to(part: Part, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The tokens of a part, (rows, T), given those of all rows at the right end of ``ids``; zeros fill up short rows."""
+    """The tokens of a part, (rows, T), given those of all rows at the right end of ``ids``; zeros fill short rows."""
     first, stop, begin, end = part
     fresh = ids.shape[1]
     if stop - first == 1 or begin - end == 1:
