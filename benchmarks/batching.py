@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from _bench import Bench, alternate
-from _random_llama import TOKENIZER, engine_of, lab_codec, random_llama, random_prompt, random_text
+from _random_llama import TOKENIZER, NumberCodec, engine_of, lab_codec, random_llama, random_prompt, random_text
 
 from arbitrag.llm.base import LLM, Prompt, Sampling
 from arbitrag.llm.engine import Engine
@@ -84,8 +84,10 @@ def against_transformers(bench: Bench, runner: asyncio.Runner, draw: random.Rand
 
 
 def own_cost(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: Any) -> None:
-    engine = engine_of(model)
-    runtime = engine._worker.reader.runtime
+    from arbitrag.llm.torch_runtime import TorchRuntime
+
+    runtime = TorchRuntime(model, identity="random")
+    engine = Engine(runtime, NumberCodec(), name="random")
     inside = 0.0
     forward = runtime.forward
 

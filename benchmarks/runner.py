@@ -4,8 +4,8 @@ Bars:
 
 - 1,000 of the lab's questions with direct, rag and trustmargin take at most 1/4 of the time of a plain loop. The loop
   asks one row at a time (``await answer(question, system, kit)`` for each system and question in turn), on an engine of
-  the same model that keeps no prefixes and has nobody to share a batch with. Both sides take the same questions in
-  turns of 250 (60 with ``--quick``), in one process.
+  the same model that keeps no prefixes and has nobody to share a batch with. Either engine is in a process of its own,
+  as ``arbitrag bench run`` has it. Both sides take the same questions in turns of 250 (60 with ``--quick``).
 - The runner adds at most 1.5 ms to a row over bare calls (``backend.generate`` of prompts made beforehand, 64 under
   way): with a model in this process that waits 5 ms and says "yes", and with a scripted HTTP server in another process.
 - A run of 500 questions with direct and rag that is killed (``kill -9``) 20 times, each time after another number of
@@ -77,11 +77,11 @@ async def sharing(bench: Bench, folder: Path) -> None:
     count, batch = bench.pick(quick=(120, 60), full=(1000, BATCH))
     methods = [load(name)() for name in THREE]
     items = open_set(f"lab:questions?count={count}", seed=bench.options.seed).items
-    ours, theirs, processor = [], [], [0.0, 0.0]
+    ours, theirs = [], []
     async with AsyncExitStack() as opened:
         kits = []
         for options in ({}, {"prefix_bytes": 0}):
-            model = open_lab(**options)
+            model = open_lab(own_process=True, **options)
             opened.push_async_callback(model.aclose)
             kits.append(await opened.enter_async_context(open_kit(model, retriever=open_world())))
         ready, plain = kits
@@ -90,20 +90,17 @@ async def sharing(bench: Bench, folder: Path) -> None:
         taking_part = entries(methods, [ready])
         for start in range(0, count, batch):
             part = QuestionSet(f"lab {start}", items[start : start + batch])
-            began, spent = time.perf_counter(), time.process_time()
+            began = time.perf_counter()
             async with stored(folder, taking_part, [part], passages="retrieved") as store:
                 tally = await run(store, taking_part, passages="retrieved", concurrency=WIDTH)
             ours.append(time.perf_counter() - began)
-            processor[0] += time.process_time() - spent
             assert (tally.done, tally.failed) == (3 * len(part.items), 0)
-            began, spent = time.perf_counter(), time.process_time()
+            began = time.perf_counter()
             for method in methods:
                 for item in part.items:
                     await answer(item.question, method, plain)
             theirs.append(time.perf_counter() - began)
-            processor[1] += time.process_time() - spent
     bench.ratio("run / plain loop", ours, theirs, at_most=0.25)
-    bench.figure("run / plain loop, processor time", processor[0] / processor[1])
     bench.figure("run: rows a second", 3 * count / sum(ours))
     bench.figure("plain loop: rows a second", 3 * count / sum(theirs))
 

@@ -202,7 +202,10 @@ def test_deterministic_prices_and_traces_reach_their_places(
         *("--concurrency", "3", "--json"),
     )
     assert ran.status == 0
-    assert script.opened == [("lab", {"deterministic": True}), ("openai:x", {"concurrency": 3, "retries": 0})]
+    assert script.opened == [
+        ("lab", {"own_process": True, "deterministic": True}),
+        ("openai:x", {"concurrency": 3, "retries": 0}),
+    ]
     with Store.open(path) as store:
         for name, price in (("direct @ lab", 1), ("direct @ openai:x", 2)):
             for row in store.rows("questions", name):

@@ -138,7 +138,7 @@ async def mixtures(make: Callable[[], Engine], seed: int, *, engines: int = 1) -
                 running += [asyncio.ensure_future(job(engine)) for job in jobs[wave::waves]]
                 await asyncio.sleep(0.002 * (waves - 1))
             await asyncio.gather(*running)
-            assert engine.stored_bytes <= engine._store.bound
+            assert engine.stored_bytes <= engine._rules.prefix_bytes
         await engine.aclose()
 
 

@@ -128,7 +128,8 @@ def _opened(address: str, options: Options, concurrency: int) -> LLM:
     if kind == "openai":
         retries = {} if options.retries is None else {"retries": options.retries}
         return open_llm(address, concurrency=concurrency, **retries)
-    return open_llm(address, **({"deterministic": True} if options.deterministic else {}))
+    wanted = {"own_process": kind in ("lab", "onnx"), "deterministic": bool(options.deterministic)}
+    return open_llm(address, **{name: value for name, value in wanted.items() if value})
 
 
 def prices_of(llms: Sequence[str], typed: Sequence[str]) -> dict[str, str]:

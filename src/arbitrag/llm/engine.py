@@ -1,13 +1,14 @@
 """The in-process model: the ``LLM`` contract over a runtime (the network) and a codec (text to tokens and back).
 
 Concurrent requests are joined into batches and share what begins alike; each keeps its own settings, stop rule, result
-and error. Forward passes run in one worker thread, so the event loop stays free.
+and error. Forward passes run in one worker thread, so the event loop stays free, or in another process (see
+``llm/process.py``), which also leaves it Python's lock.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,10 +26,12 @@ from arbitrag.llm.base import (
     Tokens,
 )
 from arbitrag.llm.batching import Limits
-from arbitrag.llm.prefix import PrefixStore
+from arbitrag.llm.process import Elsewhere, ProcessWorker
 from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
 from arbitrag.llm.runtime import Runtime
-from arbitrag.llm.worker import WINDOW_S, Worker
+from arbitrag.llm.stops import first_stop, stop_rule
+from arbitrag.llm.turns import Rules
+from arbitrag.llm.worker import WINDOW_S, Work, Worker
 from arbitrag.types import Need
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ class Codec(Protocol):
 
 
 class Engine:
-    """One model in this process.
+    """One model in this process, or with its network ``Elsewhere``, in a process of its own.
 
     ``prefix_bytes`` bounds the prefix store (0 keeps nothing). ``deterministic`` serves one request at a time, in the
     order of arrival, and keeps nothing between them, so that a result depends on its request alone and is equal to the
@@ -66,7 +69,7 @@ class Engine:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: Runtime | Elsewhere,
         codec: Codec,
         *,
         name: str,
@@ -80,22 +83,20 @@ class Engine:
         self.name = name
         self.price = price
         self.wording = wording
-        self.facts = runtime.facts
-        self.identity = f"{self.facts.identity} {codec.identity}"
         self._codec = codec
-        self._store = PrefixStore(
-            0 if deterministic else prefix_bytes,
-            token_bytes=self.facts.token_bytes,
-            logits_bytes=self.facts.logits_bytes,
-            cut=runtime.cut,
+        self._rules = Rules(limits, 0 if deterministic else prefix_bytes, deterministic)
+        self._worker: Work = (
+            ProcessWorker(runtime, self._rules, window_s=window_s)
+            if isinstance(runtime, Elsewhere)
+            else Worker(runtime, self._rules, window_s=window_s)
         )
-        self._deterministic = deterministic
-        self._worker = Worker(runtime, self._store, limits, alone=deterministic, window_s=window_s)
+        self.facts = self._worker.facts
+        self.identity = f"{self.facts.identity} {codec.identity}"
 
     @property
     def stored_bytes(self) -> int:
         """Bytes in the prefix store; never more than its bound."""
-        return self._store.bytes
+        return self._worker.stored_bytes
 
     async def offer(self) -> Offer:
         """Everything but retrieval; hidden states where the network gives them."""
@@ -104,8 +105,8 @@ class Engine:
             needs |= Need.INSPECT
         mode = (
             "deterministic: one request at a time, nothing shared between them"
-            if self._deterministic
-            else f"prefix store of {self._store.bound / 2**20:,.0f} MiB"
+            if self._rules.alone
+            else f"prefix store of {self._rules.prefix_bytes / 2**20:,.0f} MiB"
         )
         return Offer(needs, self.facts.context_tokens, (*self.facts.evidence, mode), self._codec.identity)
 
@@ -126,13 +127,13 @@ class Engine:
             sampling=sampling,
             limit=min(sampling.max_tokens, room),
             eos_ids=self._codec.eos_ids,
-            stops=self._stop_rule(sampling.stop),
+            stops=stop_rule(self._codec.decode, sampling.stop),
             random=_random(sampling),
             prompt=len(ids),
         )
         written, logprobs, finish, tokens = await self._ask(request)
         text = self._codec.decode(written)
-        if (end := _first_stop(text, sampling.stop)) is not None:
+        if (end := first_stop(text, sampling.stop)) is not None:
             text = text[:end]
             logprobs = logprobs[: self._tokens_of(written, end)]
         return Generation(text, finish, tuple(logprobs) if sampling.logprobs else None, tokens)
@@ -177,9 +178,8 @@ class Engine:
         return Distributions(numpy.stack([each[0] for each in found]), spent)
 
     async def aclose(self) -> None:
-        """Fail what is still waiting, end the worker thread and drop what is stored."""
+        """Fail what is still waiting, end the worker and drop what is stored."""
         await self._worker.aclose()
-        self._store.clear()
 
     async def _ask(self, request: Request) -> Any:
         """The result; when the caller is cancelled, the request is."""
@@ -209,18 +209,9 @@ class Engine:
                 "they do not belong together"
             )
 
-    def _stop_rule(self, stop: tuple[str, ...]) -> Callable[[list[int]], bool] | None:
-        if not stop:
-            return None
-        return lambda ids: _first_stop(self._codec.decode(ids), stop) is not None
-
     def _tokens_of(self, ids: Sequence[int], characters: int) -> int:
         """How many of the ids it takes to write that many characters."""
         return next(n for n in range(len(ids) + 1) if len(self._codec.decode(ids[:n])) >= characters)
-
-
-def _first_stop(text: str, stop: tuple[str, ...]) -> int | None:
-    return min((at for at in map(text.find, stop) if at >= 0), default=None)
 
 
 def _check(sampling: Sampling) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from arbitrag.llm.host import Slots
 from arbitrag.llm.manifest import Manifest, digest, read_manifest
 from arbitrag.llm.onnx_in_place import InPlaceRuntime, in_place, small
 from arbitrag.llm.onnx_session import HostLogits, cores, memory, open_session
+from arbitrag.llm.process import Elsewhere
 from arbitrag.llm.runtime import Facts, Step
 from arbitrag.llm.tokenizer import TextCodec
 
@@ -46,13 +48,15 @@ def open_onnx(
     name: str = "",
     wording: Path | None = None,
     price: Price | None = None,
+    own_process: bool = False,
     **options: Any,
 ) -> Engine:
     """The model in a folder with ``model.onnx`` (or ``onnx/model.onnx``) and its ``tokenizer.json``.
 
-    ``threads`` are those of one forward pass, by default every core that this process may use; further ``options`` are
-    the engine's. Raises DataError for a file that is missing, damaged or not what the manifest lists, and BackendError
-    for a model that this backend cannot drive.
+    ``threads`` are those of one forward pass, by default every core that this process may use. With ``own_process`` the
+    network is in another process, which is faster where many questions are under way (see ``llm.process``). Further
+    ``options`` are the engine's. Raises DataError for a file that is missing, damaged or not what the manifest lists,
+    and BackendError for a model that this backend cannot drive.
     """
     from arbitrag.llm.engine import Engine
 
@@ -62,8 +66,9 @@ def open_onnx(
     if manifest is not None:
         manifest.verify(folder)
     identity, context = _identity(folder, path, manifest), _context(folder, manifest)
-    runtime = open_runtime(path, identity=identity, threads=threads, context=context)
-    codec = TextCodec.from_folder(folder)
+    opened = partial(open_runtime, path, identity=identity, threads=threads, context=context)
+    read = partial(TextCodec.from_folder, folder)
+    runtime, codec = Elsewhere(opened, read) if own_process else opened(), read()
     return Engine(runtime, codec, name=name or f"onnx:{folder}", wording=wording, price=price, **options)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from arbitrag.errors import ArbitragError, BackendError
 from arbitrag.llm.base import Sampling, Tokens
@@ -29,6 +29,8 @@ class Request:
     ``ids``, ``last`` the logits of the last token, and ``states`` the hidden states of the layers asked for.
     """
 
+    WANTED: ClassVar[tuple[str, ...]] = ("ids", "layers")
+
     ids: list[int]
     layers: tuple[int, ...] = ()
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -40,6 +42,10 @@ class Request:
     blocks: list[Block] = field(default_factory=list)
     last: Logits | None = None
     states: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def wanted(self) -> dict[str, Any]:
+        """What is asked for, by field: plain values, from which the same request can be made elsewhere."""
+        return {name: getattr(self, name) for name in self.WANTED}
 
     def finish(self, result: Any) -> None:
         if not self.over:
@@ -90,6 +96,8 @@ class Distribute(Request):
 class Score(Request):
     """Result: (log-probabilities per continuation, Tokens). ``continuations`` are token ids, none empty."""
 
+    WANTED: ClassVar[tuple[str, ...]] = ("ids", "continuations")
+
     continuations: list[list[int]] = field(default_factory=list)
 
 
@@ -100,6 +108,8 @@ class Write(Request):
     ``ids`` begins with ``prompt`` tokens and grows by what is written, until that is ``limit`` tokens or ``stops`` says
     that its text is over.
     """
+
+    WANTED: ClassVar[tuple[str, ...]] = ("ids", "sampling", "limit", "eos_ids", "random", "prompt")
 
     sampling: Sampling = field(default_factory=Sampling)
     limit: int = 1

@@ -1,0 +1,152 @@
+"""The other end of ``llm/process.py``: an engine's turns in a process that does nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from arbitrag.errors import ArbitragError
+from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, Said
+from arbitrag.llm.requests import Request, Write
+from arbitrag.llm.runtime import Runtime
+from arbitrag.llm.stops import stop_rule
+from arbitrag.llm.turns import Rules, Turns
+
+if TYPE_CHECKING:
+    from arbitrag.llm.engine import Codec
+
+Message = Ask | Gone | None  # None: nobody is there any more
+Tell = Callable[[object], None]
+
+
+def main() -> None:
+    """Serve what comes on standard input. Whatever else writes to standard output writes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(BrokenPipeError):  # nobody is there any more
+        serve(sys.stdin.buffer, results)
+    os._exit(0)  # without waiting for the thread that listens, or for what could not be told
+
+
+def serve(asked: BinaryIO, results: BinaryIO) -> None:
+    """Open the runtime, tell its facts, and serve requests until ``asked`` ends."""
+
+    def tell(message: object) -> None:
+        pickle.dump(message, results, pickle.HIGHEST_PROTOCOL)
+        results.flush()
+
+    elsewhere: Elsewhere
+    rules: Rules
+    elsewhere, rules = pickle.load(asked)
+    try:
+        runtime = elsewhere.runtime()
+    except ArbitragError as error:
+        tell(error)
+        return
+    tell(runtime.facts)
+    relay = _Relay(tell)
+    logging.getLogger("arbitrag").addHandler(relay)
+    loop = asyncio.new_event_loop()  # futures belong to one; it never runs
+    try:
+        _Server(runtime, rules, elsewhere.codec, loop, tell).run(_arriving(asked))
+    finally:
+        loop.close()
+        logging.getLogger("arbitrag").removeHandler(relay)
+
+
+def _arriving(asked: BinaryIO) -> SimpleQueue[Message]:
+    """What is asked, read by a thread as it comes, so that whoever asks does not wait until a pass is over."""
+    arrived: SimpleQueue[Message] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                arrived.put(pickle.load(asked))
+        except (EOFError, pickle.UnpicklingError):  # the other end is gone, perhaps in the middle of a message
+            arrived.put(None)
+
+    threading.Thread(target=listen, name="arbitrag-engine-asked", daemon=True).start()
+    return arrived
+
+
+class _Server:
+    """Requests by their numbers, on their way through the turns."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        rules: Rules,
+        codec: Callable[[], Codec],
+        loop: asyncio.AbstractEventLoop,
+        tell: Tell,
+    ) -> None:
+        self._turns = Turns(runtime, rules, self._hand_over)
+        self._codec = cache(codec)  # few requests need it
+        self._loop = loop
+        self._tell = tell
+        self._requests: dict[int, Request] = {}
+        self._numbers: dict[Request, int] = {}
+
+    def run(self, arrived: SimpleQueue[Message]) -> None:
+        """Take turns until nobody is there."""
+        while True:
+            for message in _all_of(arrived, wait=self._turns.idle):
+                if message is None:
+                    return
+                if isinstance(message, Ask):
+                    self._turns.take([self._request(*each) for each in message.requests])
+                else:
+                    self._cancel(message.number)
+            self._turns.turn()
+
+    def _request(self, number: int, kind: type[Request], wanted: dict[str, Any]) -> Request:
+        request = kind(**wanted, future=self._loop.create_future())
+        if isinstance(request, Write) and request.sampling.stop:
+            request.stops = stop_rule(self._codec().decode, request.sampling.stop)
+        self._requests[number], self._numbers[request] = request, number
+        return request
+
+    def _cancel(self, number: int) -> None:
+        if (request := self._requests.pop(number, None)) is not None:
+            del self._numbers[request]
+            request.future.cancel()
+
+    def _hand_over(self, over: Sequence[Request]) -> None:
+        known = [(self._numbers.pop(request), request) for request in over if request in self._numbers]
+        for number, _ in known:
+            del self._requests[number]
+        told = [(number, request.outcome, request.error) for number, request in known]
+        self._tell(Over(told, self._turns.store.bytes))
+
+
+def _all_of(arrived: SimpleQueue[Message], *, wait: bool) -> Iterator[Message]:
+    """What has arrived; with ``wait`` at least one."""
+    if wait:
+        yield arrived.get()
+    while True:
+        try:
+            yield arrived.get_nowait()
+        except Empty:
+            return
+
+
+class _Relay(logging.Handler):
+    """Tells what is logged here to the process that asks."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(Said(record.levelno, record.getMessage()))
