@@ -16,7 +16,7 @@ KINDS = {
 # What may stand after a ? in an address; a backend's constructor says what each means, and takes more from Python.
 SETTINGS: dict[str, dict[str, type]] = {
     "hf": {"device": str, "dtype": str, "revision": str, "deterministic": bool, "batch_rows": int, "prefix_bytes": int},
-    "onnx": {"threads": int, "deterministic": bool, "prefix_bytes": int},
+    "onnx": {"threads": int, "deterministic": bool, "prefix_bytes": int, "own_process": bool},
 }
 _VALUES = {bool: "true or false", int: "a whole number", str: "a text"}
 
