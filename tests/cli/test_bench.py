@@ -218,7 +218,7 @@ def test_deterministic_prices_and_traces_reach_their_places(
     assert json.loads(ran.out)["money"] == paid
     script.opened.clear()
     assert command("bench", "retry", path).status == 0
-    assert script.opened[0] == ("lab", {"deterministic": True})
+    assert script.opened[0] == ("lab", {"own_process": True, "deterministic": True})
 
 
 BAD = [
