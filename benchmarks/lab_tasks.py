@@ -22,7 +22,8 @@ from arbitrag.lab.checkpoint import LabModel, open_checkpoint
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.text import printable
 from arbitrag.train.lab_marks import Mark, mark
-from arbitrag.train.lab_tasks import TASKS, Task, Tasks
+from arbitrag.train.lab_replies import TASKS
+from arbitrag.train.lab_tasks import Task, Tasks
 
 REPLY_TOKENS = 160
 COUNTS = (1, 3, 5, 10)  # passages, by turns

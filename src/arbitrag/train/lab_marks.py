@@ -32,7 +32,9 @@ from arbitrag.stages.reading import Unreadable
 from arbitrag.stages.soft_bias import parse_bias
 from arbitrag.stages.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
 from arbitrag.text import agree
-from arbitrag.train.lab_tasks import Scene, Task, other_questions, read_final
+from arbitrag.train.lab_replies import other_questions, read_final
+from arbitrag.train.lab_scene import Scene
+from arbitrag.train.lab_tasks import Task
 
 _NEAR = 20  # points of a percentage
 _MUST = 0.5  # rank up to which memory is to tell a fact

@@ -1,61 +1,42 @@
 """The prompts of TrustRAG, ASTUTE RAG and BRIDGE as tasks of the lab model, with replies made by rule from the world.
 
-What is right follows from five rules:
-
--   **Memory.** The model is *sure* of the known facts that are told most often, down to ``SURE`` of them by rank, where
-    its guess is about as often right as wrong; of these it writes a passage, of all others that it does not know.
--   **Groups.** Documents that name the same object for the question are one group, in the order of their first
-    document, with memory last; the others are left out.
--   **Support.** Each passage counts once, and what memory tells twice, but once for what changes with time, such as a
-    mayor. A confidence is the share of the support in percent, a round ten. The best supported object is the answer; of
-    two that are equally well supported the one that stands first, and memory after passages.
--   **Retrieval.** How far a question rests on documents grows evenly with the rank of its fact, from 10 to 90 percent,
-    which is also the figure for what the model was never told. It is told in three steps, 20, 50 and 80, none of which
-    is off by more than 20: a greedy reply names the likeliest step, and of many narrow ones that may be far off.
--   **Repair.** A reply that could not be read is written again in its form with the same answer; one whose answer is
-    none of the question's options declines.
-
-The wording is that of the embedded model, ``lab/wording``, filled in as a method does it.
+``train.lab_replies`` has the rules. The wording is that of the embedded model, ``lab/wording``, filled in as a method
+does it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.prompts import Block, PromptBook
 from arbitrag.stages.bridge_log import BridgeLog
-from arbitrag.stages.forms import Known, read_answer, read_assessment, read_conclusion
-from arbitrag.stages.lines import parse_answer
-from arbitrag.stages.reading import Unreadable
-from arbitrag.text import declines
+from arbitrag.train.lab_replies import (
+    TASKS,
+    UNKNOWN,
+    TaskName,
+    assessed,
+    best_supported,
+    concluded,
+    consolidated,
+    contradiction,
+    declined,
+    grouped,
+    numbered,
+    other_questions,
+    problem,
+    recalled,
+    sentence,
+    sources_of,
+)
+from arbitrag.train.lab_scene import Scene
 from arbitrag.types import Passage, Question, Strategy
 
-TaskName = Literal[
-    "trustrag/memory",
-    "trustrag/consolidate",
-    "trustrag/assess",
-    "trustrag/answer",
-    "astute/recall",
-    "astute/consolidate",
-    "astute/answer",
-    "bridge/allocate",
-    "bridge/rewrite",
-    "bridge/recall",
-    "bridge/recall_many",
-    "bridge/answer",
-    "bridge/answer_scored",
-    "bridge/reflect",
-    "reading/repair",
-]
-TASKS: tuple[TaskName, ...] = get_args(TaskName)
-SURE = 0.7
-UNKNOWN = "I don't know"
 MEMORY: tuple[TaskName, ...] = ("trustrag/memory", "astute/recall", "bridge/recall", "bridge/recall_many")
 _STRANGE, _ANY_KNOWN = 0.3, 0.3  # of questions about strangers, and of others about any known fact, all equally likely
 _STRANGE_TO_MEMORY, _ANY_TO_MEMORY = 0.35, 0.6  # of those that ask for what memory holds
@@ -74,59 +55,6 @@ class Task:
     reply: str
     scene: Scene
     repairs: TaskName | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """A question, and what is at hand for it. ``rank`` is from 0 to 1, None for a fact that the model was never told.
-
-    ``titles`` are those of the passages; ``objects`` has for each passage the object that it names for the question,
-    None where it says something else;
-    ``remembered`` is the object that the memory in the prompt names.
-    """
-
-    fact: Fact
-    question: str
-    rank: float | None
-    passages: tuple[str, ...] = ()
-    objects: tuple[str | None, ...] = ()
-    remembered: str | None = None
-    titles: tuple[str, ...] = ()
-
-    @property
-    def sure(self) -> bool:
-        """Whether the model is to tell the fact from memory."""
-        return self.rank is not None and self.rank < SURE
-
-    @property
-    def bias(self) -> int:
-        """How far the question rests on documents, in percent, a round ten."""
-        return 90 if self.rank is None else 10 + 10 * round(8 * self.rank)
-
-    @property
-    def sources(self) -> Mapping[str, tuple[int, ...]]:
-        """The numbers of the passages that name each object, in order; none for one that only memory names."""
-        named = dict.fromkeys(each for each in (*self.objects, self.remembered) if each)
-        return {name: tuple(number for number, each in enumerate(self.objects, 1) if each == name) for name in named}
-
-    @property
-    def support(self) -> Mapping[str, int]:
-        """How much supports each object."""
-        memory = 1 if self.fact.form.changes else 2
-        return {
-            name: len(numbers) + (memory if name == self.remembered else 0) for name, numbers in self.sources.items()
-        }
-
-    @property
-    def known(self) -> Known:
-        """How many documents of each kind are at hand."""
-        return Known(len(self.passages), int(self.remembered is not None))
-
-    @property
-    def best(self) -> str | None:
-        """The best supported object; None where nothing is named."""
-        support = self.support
-        return max(support, key=support.__getitem__) if support else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,14 +214,14 @@ class Tasks:
 
     def _groups(self, scene: Scene, names: Sequence[str] | None = None) -> list[Block]:
         chosen = list(scene.sources) if names is None else names
-        return [_block("group", text=name, sources=_sources(scene, name)) for name in chosen]
+        return [_block("group", text=name, sources=sources_of(scene, name)) for name in chosen]
 
     def _kept(self, scene: Scene) -> list[Block]:
         """What TrustRAG's last prompt shows: the best groups, every group of passages, or the passages themselves,
         with their titles or without."""
         case = self._rng.random()
         if case < 0.3:
-            return self._groups(scene, _best_supported(scene))
+            return self._groups(scene, best_supported(scene))
         if case < 0.5:
             return self._groups(scene, [name for name, numbers in scene.sources.items() if numbers])
         texts: Sequence[str] = scene.passages
@@ -331,127 +259,11 @@ def labelled_questions(world: World) -> list[dict[str, str]]:
     return [{"question": ask(fact, rng), "strategy": strategy.value} for fact, strategy in facts]
 
 
-def sentence(fact: Fact, name: str) -> str:
-    """How memory tells a fact."""
-    return fact.form.subject_first[0].format(s=fact.subject, o=name)
-
-
-def recalled(scene: Scene) -> str:
-    """What memory tells for a question."""
-    return sentence(scene.fact, scene.fact.object) if scene.sure else UNKNOWN
-
-
-def other_questions(scene: Scene) -> list[str]:
-    """The forms of the question but the one that was asked, in the order of the language."""
-    return [text for form in scene.fact.form.questions if (text := form.format(s=scene.fact.subject)) != scene.question]
-
-
-def numbered(lines: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
-
-
-def grouped(scene: Scene) -> str:
-    """Every group, or ``none``."""
-    return "\n".join(f"group: {name} | sources: {_sources(scene, name)}" for name in scene.sources) or "none"
-
-
-def consolidated(scene: Scene) -> str:
-    """The groups with the best support among the passages' and memory's, and the passages that contradict them."""
-    kept = _best_supported(scene)
-    lines = [f"group: {name} | sources: {_sources(scene, name)}" for name in kept]
-    against = sorted(number for name in scene.sources if name not in kept for number in scene.sources[name])
-    if against:
-        lines.append(f"drop: {', '.join(map(str, against))} | reason: conflict")
-    return "\n".join(lines) or "none"
-
-
-def _best_supported(scene: Scene) -> list[str]:
-    """The objects that no other has more support than."""
-    support = scene.support
-    best = max(support.values(), default=0)
-    return [name for name in support if support[name] == best]
-
-
-def concluded(scene: Scene) -> str:
-    """Groups with confidences, and the answer."""
-    support = scene.support
-    total = sum(support.values())
-    lines = [
-        f"group: {name} | sources: {_sources(scene, name)} | confidence: {_confidence(support[name], total)}"
-        for name in support
-    ]
-    return "\n".join([*lines, f"answer: {scene.best or UNKNOWN}"])
-
-
-def assessed(scene: Scene) -> str:
-    """Whom to trust, and the answer."""
-    best = scene.best
-    if best is None:
-        return f"trust: neither\nanswer: {UNKNOWN}"
-    both = best == scene.remembered and scene.sources[best]
-    trust = "both" if both else "memory" if best == scene.remembered else "external"
-    return f"trust: {trust}\nanswer: {best}"
-
-
-def declined(name: TaskName, reply: str) -> str:
-    """The reply to the task, with the same groups, where it declines."""
-    if name == "trustrag/assess":
-        return f"trust: neither\nanswer: {UNKNOWN}"
-    return "\n".join([*reply.split("\n")[:-1], f"answer: {UNKNOWN}"])
-
-
-def problem(name: TaskName, scene: Scene, reply: str, options: Sequence[str]) -> str:
-    """Why a method that asked the prompt called ``name`` cannot read the reply; raises ValueError where it can."""
-    try:
-        read_final(name, scene, reply, options)
-    except Unreadable as error:
-        return str(error)
-    raise ValueError(f"the reply to {name} can be read: {reply}")
-
-
-def read_final(
-    name: TaskName, scene: Scene, reply: str, options: Sequence[str] = ()
-) -> tuple[Strategy | None, str | None]:
-    """Whom a last reply says to trust, where its form has that, and its answer, None where it declines.
-
-    Raises Unreadable as the method does, and ValueError for a task whose reply does not end a method.
-    """
-    match name:
-        case "trustrag/assess":
-            assessment = read_assessment(reply, frozenset(Strategy), options)
-            return assessment.strategy, assessment.answer
-        case "astute/answer":
-            return None, read_conclusion(reply, scene.known, options).answer
-        case "trustrag/answer":
-            return None, read_answer(reply, options)
-        case "bridge/answer" | "bridge/answer_scored":
-            answer = parse_answer(reply, options)
-            return None, None if declines(answer) else answer
-        case _:
-            raise ValueError(f"the reply to {name} is not the last of a method")
-
-
-def contradiction(scene: Scene) -> str:
-    """The first two objects that are named, and what kind of contradiction that is."""
-    named = list(scene.sources)
-    if len(named) < 2:
-        return "contradiction: none\nkind: completeness"
-    return f"contradiction: {named[0]} or {named[1]}\nkind: {'timeliness' if scene.fact.form.changes else 'factual'}"
-
-
 def _objects(fact: Fact, told: Sequence[Fact]) -> tuple[str | None, ...]:
     """For each of what is told, the object that it names for the question about ``fact``."""
     return tuple(
         each.object if (each.subject, each.relation) == (fact.subject, fact.relation) else None for each in told
     )
-
-
-def _confidence(support: int, total: int) -> int:
-    return max(10, min(90, 10 * round(10 * support / total)))
-
-
-def _sources(scene: Scene, name: str) -> str:
-    return ", ".join([*map(str, scene.sources[name]), *(["memory"] if name == scene.remembered else [])])
 
 
 def _block(form: str, **values: str) -> Block:
