@@ -14,6 +14,7 @@ import pytest
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Prompt
+from arbitrag.lock import Lock
 from arbitrag.testing import ScriptedLLM, prompt_text
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def test_a_failure_is_a_row_and_the_next_run_retries_it(
     fourth = command(*asked)
     assert (fourth.status, fourth.err) == (0, "0 answered, 0 failed, 5 finished before\n")
     assert out.read_bytes() == whole
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "questions.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.jsonl.lock", "out.jsonl", "questions.jsonl"]
 
 
 @pytest.mark.parametrize("kept", [1, 5, 40])
@@ -166,6 +167,16 @@ def test_a_crash_keeps_what_was_answered(
     script.asked = []
     assert command(*asked).status == 0
     assert script.asked == ["3", "4", "5"]
+
+
+def test_a_file_has_one_writer(script: Script, questions: Path, tmp_path: Path, command: Command) -> None:
+    out = tmp_path / "answers.jsonl"
+    with Lock(out):
+        ran = command("ask", "--questions", questions, *DIRECT, "-o", out)
+    assert (ran.status, out.exists(), script.asked) == (1, False, [])
+    assert ran.err == f"DataError: another process is writing {out}; wait until it ends, or name another file\n"
+    assert command("ask", "--questions", questions, *DIRECT, "-o", out).status == 0
+    assert len(rows(out.read_text())) == 5
 
 
 def test_more_questions_are_added_and_put_in_order(

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.files import check_writable, encoded, replacing
+from arbitrag.files import encoded, replacing
+from arbitrag.lock import Lock
 from arbitrag.plain import parse_json
 from arbitrag.text import one_line
 from arbitrag.types import Question, to_plain
@@ -36,16 +37,17 @@ class ResultFile:
     def opened(cls, path: Path, questions: Sequence[Question], run: Mapping[str, Any]) -> Iterator[ResultFile]:
         """The rows at ``path``, ready to be added to; when the block ends, they are put in the order of the questions.
 
-        Raises DataError for a file that is not one of rows, UsageError for rows that another run made.
+        Raises DataError for a file that is not one of rows or that another process is writing, UsageError for rows
+        that another run made.
         """
-        check_writable(path)
         results = cls(path)
         order = [question.id for question in questions]
-        if path.exists() and results._read({question.id: to_plain(question) for question in questions}, run):
-            results._rewrite(list(results.finished))
-        with results._writing():
-            yield results
-        results._sort(order)
+        with Lock(path):
+            if path.exists() and results._read({question.id: to_plain(question) for question in questions}, run):
+                results._rewrite(list(results.finished))
+            with results._writing():
+                yield results
+            results._sort(order)
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write a row; raises DataError when that fails."""

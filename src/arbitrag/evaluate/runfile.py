@@ -5,8 +5,7 @@ process loses nothing; only what stops the machine itself may cost the last comm
 the writer ends in order the log is folded in, so that the run is one file to copy; after a kill, ``RUN.db-wal`` beside
 it belongs to it until the run is opened again.
 
-The writer's lock is a transaction on a file of its own, ``.RUN.db.lock``, which stays empty. The system releases it
-with its process, however that ends, on Windows as elsewhere.
+The writer holds a ``Lock``, whose file is ``.RUN.db.lock``.
 """
 
 from __future__ import annotations
@@ -86,27 +85,6 @@ def fold(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
-
-
-class Lock:
-    """Held by the one process that writes; raises DataError when another one does."""
-
-    def __init__(self, path: Path) -> None:
-        check_writable(path)
-        with told(path):
-            self._connection = sqlite3.connect(path.with_name(f".{path.name}.lock"), timeout=0, isolation_level=None)
-            try:
-                self._connection.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                self._connection.close()
-                if "locked" not in str(error):
-                    raise
-                raise DataError(
-                    f"another process is writing {_shown(path)}; wait until it ends, or name another file"
-                ) from None
-
-    def release(self) -> None:
-        self._connection.close()
 
 
 @contextmanager

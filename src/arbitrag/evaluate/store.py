@@ -22,6 +22,7 @@ from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate import runfile
 from arbitrag.evaluate.columns import Columns, columns
 from arbitrag.evaluate.questions import Item, QuestionSet, plain_item
+from arbitrag.lock import Lock
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question, Strategy, Usage, to_plain
 
@@ -112,7 +113,7 @@ class Plan:
 class Store:
     """An open run file; close it, or use it as a context manager. Not for several threads."""
 
-    def __init__(self, path: Path, *, lock: runfile.Lock | None) -> None:
+    def __init__(self, path: Path, *, lock: Lock | None) -> None:
         self.path = path
         self._lock = lock
         self._session = 0  # that writes now; ``extend`` begins one
@@ -123,7 +124,7 @@ class Store:
     def create(cls, path: str | Path, plan: Plan) -> Store:
         """A new run, open to be written. Raises DataError when the file is there already, or cannot be written."""
         path = Path(path)
-        lock = runfile.Lock(path)
+        lock = Lock(path)
         try:
             runfile.create(path, _TABLES)
             return cls(path, lock=lock)._extended(plan)
@@ -138,7 +139,7 @@ class Store:
         if not write:
             return cls(path, lock=None)
         runfile.check(path)
-        lock = runfile.Lock(path)
+        lock = Lock(path)
         try:
             return cls(path, lock=lock)
         except BaseException:
