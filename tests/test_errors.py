@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
 import pytest
 
@@ -20,6 +21,14 @@ def test_the_tree_in_the_docstring_names_every_error() -> None:
         if "Error" in line or "Extra" in line
     }
     assert found <= drawn
+
+
+@pytest.mark.parametrize(
+    "error", [BackendError("busy", status=503), MissingExtra("hf", "hf:model"), UsageError("one\ntwo")]
+)
+def test_an_error_of_another_process_is_the_same_here(error: ArbitragError) -> None:
+    here = pickle.loads(pickle.dumps(error))
+    assert (type(here), str(here), vars(here)) == (type(error), str(error), vars(error))
 
 
 def test_a_usage_error_ends_with_status_2_and_others_with_1() -> None:

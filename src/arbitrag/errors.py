@@ -33,6 +33,10 @@ class MissingExtra(ArbitragError):
 
     def __init__(self, extra: str, what: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}'; type: pip install 'arbitrag[{extra}]'")
+        self._given = extra, what
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        return MissingExtra, self._given  # an error may come from another process
 
 
 class CapabilityError(ArbitragError):

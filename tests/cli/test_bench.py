@@ -221,6 +221,22 @@ def test_deterministic_prices_and_traces_reach_their_places(
     assert script.opened[0] == ("lab", {"own_process": True, "deterministic": True})
 
 
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("onnx:folder", {"own_process": True}),
+        ("onnx:folder?own_process=false", {}),
+        ("onnx:folder?own_process=true&threads=2", {}),
+        ("hf:folder", {}),
+    ],
+)
+def test_a_model_of_ours_computes_in_a_process_of_its_own_unless_its_address_says(
+    model: str, options: dict[str, Any], script: Script, questions: Path, path: Path, command: Command
+) -> None:
+    assert command("bench", "run", path, "--questions", questions, "--method", "direct", "--llm", model).status == 0
+    assert script.opened == [(model, options)]
+
+
 BAD = [
     (("run", "{run}"), 2, "UsageError: a new run needs questions: --questions FILE"),
     (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -21,15 +23,15 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from arbitrag.errors import BackendError, DataError, UsageError
+from arbitrag.errors import BackendError, DataError, MissingExtra, UsageError
 from arbitrag.lab.model import FOLDER, open_lab
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.batching import Limits
 from arbitrag.llm.engine import Engine
 from arbitrag.llm.onnx import open_onnx, open_runtime
-from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, ProcessWorker, Said
+from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, ProcessWorker, Said, packed, unpacked
 from arbitrag.llm.process_serve import serve
-from arbitrag.llm.requests import Inspect, Score, Write
+from arbitrag.llm.requests import Distribute, Inspect, Score, Write
 from arbitrag.llm.runtime import OutOfMemory, Runtime, Step
 from arbitrag.llm.tokenizer import TextCodec
 from arbitrag.llm.turns import Rules
@@ -45,6 +47,22 @@ def apart() -> Iterator[Engine]:
     assert isinstance(engine, Engine)
     yield engine
     asyncio.run(engine.aclose())
+
+
+class Lab:
+    """The embedded model as a runtime that another stands behind; tests change what they need."""
+
+    def __init__(self) -> None:
+        self.inner = open_runtime(FOLDER / "model.onnx", threads=1)
+        self.facts = self.inner.facts
+        self.rows: list[int] = []  # of every pass
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+        self.rows.append(len(ids))
+        return self.inner.forward(ids, *given, **options)
 
 
 def process_of(engine: Engine) -> subprocess.Popen[bytes]:
@@ -81,6 +99,15 @@ async def test_it_answers_as_in_this_process(apart: Engine) -> None:
     await here.aclose()
 
 
+async def test_one_at_a_time_gives_the_same_bits() -> None:
+    models = [open_lab(deterministic=True, own_process=apart) for apart in (True, False)]
+    drawn = Sampling(max_tokens=6, temperature=1.5, top_p=0.9, seed=3, logprobs=True)
+    found = [await asyncio.gather(*(model.generate(each, drawn) for each in (ASKED, OTHER))) for model in models]
+    assert found[0] == found[1]
+    assert found[0][0].logprobs
+    await asyncio.gather(*(model.aclose() for model in models))
+
+
 async def test_a_stop_text_ends_an_answer_there_as_well(apart: Engine) -> None:
     whole = await apart.generate(ASKED, Sampling(max_tokens=8))
     stop = whole.text[2:4]
@@ -107,7 +134,7 @@ def test_it_serves_one_event_loop_after_another(apart: Engine) -> None:
     assert texts[0] == texts[1] != ""
 
 
-async def test_a_cancelled_request_leaves_the_others_alone(apart: Engine) -> None:
+async def test_a_cancelled_request_leaves_the_others_alone(apart: Engine, messages: list[Ask | Gone]) -> None:
     expected = (await apart.generate(ASKED, Sampling(max_tokens=4))).text
     unsent = asyncio.ensure_future(apart.generate(OTHER, Sampling(max_tokens=100)))
     await asyncio.sleep(0)
@@ -120,37 +147,74 @@ async def test_a_cancelled_request_leaves_the_others_alone(apart: Engine) -> Non
     assert [type(each) for each in found[:2]] == [asyncio.CancelledError] * 2
     assert not isinstance(found[2], BaseException)
     assert found[2].text == expected
-    assert isinstance(apart._worker, ProcessWorker)
-    assert apart._worker._asked == apart._worker._unsent == {}
+    assert not asked_of(apart)
+    assert not unsent_of(apart)
+    first, cancelled, gone, last = messages
+    assert [len(each.requests) for each in (first, cancelled, last) if isinstance(each, Ask)] == [1, 1, 1]
+    assert isinstance(cancelled, Ask)
+    assert gone == Gone(cancelled.requests[0][0])
 
 
-@pytest.mark.parametrize(("window_s", "messages"), [(60.0, [3]), (-1.0, [1, 1, 1])])
-async def test_what_comes_together_is_sent_together(
-    window_s: float, messages: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[int] = []
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[Ask | Gone]:
+    """What is sent to processes."""
+    found: list[Ask | Gone] = []
     send = ProcessWorker._send
 
-    def counted(worker: ProcessWorker, message: object) -> None:
-        if isinstance(message, Ask):
-            sent.append(len(message.requests))
+    def noted(worker: ProcessWorker, message: Ask | Gone) -> None:
+        found.append(message)
         send(worker, message)
 
-    monkeypatch.setattr(ProcessWorker, "_send", counted)
+    monkeypatch.setattr(ProcessWorker, "_send", noted)
+    return found
+
+
+@pytest.mark.parametrize(("window_s", "sizes"), [(60.0, [3]), (-1.0, [1, 1, 1])])
+async def test_what_comes_together_is_sent_together(
+    window_s: float, sizes: list[int], messages: list[Ask | Gone]
+) -> None:
     engine = open_lab(own_process=True, window_s=window_s)
     await asyncio.gather(*(engine.score(prompt, ["yes"]) for prompt in (ASKED, OTHER, Prompt.user("Question:"))))
-    assert sent == messages
+    assert [len(each.requests) for each in messages if isinstance(each, Ask)] == sizes
     await engine.aclose()
+
+
+class _Waiting(Lab):
+    """Never ends a pass; says on standard error that one began."""
+
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+        time.sleep(600)
+        raise AssertionError
+
+
+async def under_way() -> tuple[Engine, list[asyncio.Future[Any]]]:
+    """An engine with a request that was sent, one that was cancelled then, and one that was not sent."""
+    engine = Engine(Elsewhere(_Waiting, _codec), _codec(), name="waits", window_s=60.0)
+    sent = [asyncio.ensure_future(engine.generate(ASKED, Sampling())) for _ in range(2)]
+    while len(asked_of(engine)) < 2:  # noqa: ASYNC110  (until the loop has come around to sending)
+        await asyncio.sleep(0)
+    sent[1].cancel()
+    await asyncio.gather(sent[1], return_exceptions=True)
+    unsent = asyncio.ensure_future(engine.generate(OTHER, Sampling()))
+    await asyncio.sleep(0)
+    assert (len(asked_of(engine)), len(unsent_of(engine))) == (1, 1)
+    return engine, [sent[0], unsent]
+
+
+def asked_of(engine: Engine) -> dict[int, Any]:
+    assert isinstance(engine._worker, ProcessWorker)
+    return engine._worker._asked
+
+
+def unsent_of(engine: Engine) -> dict[int, Any]:
+    assert isinstance(engine._worker, ProcessWorker)
+    return engine._worker._unsent
 
 
 async def test_closing_fails_what_waits_and_what_comes_later() -> None:
-    engine = open_lab(own_process=True)
-    assert isinstance(engine, Engine)
-    running = asyncio.ensure_future(engine.generate(ASKED, Sampling(max_tokens=200, temperature=9.0)))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    engine, waiting = await under_way()
     await engine.aclose()
-    for late in (running, engine.generate(ASKED, Sampling())):
+    for late in (*waiting, engine.generate(ASKED, Sampling())):
         with pytest.raises(BackendError, match=r"^the model was closed$"):
             await late
     assert process_of(engine).returncode == -signal.SIGKILL
@@ -159,16 +223,59 @@ async def test_closing_fails_what_waits_and_what_comes_later() -> None:
 
 
 async def test_a_process_that_is_killed_fails_its_requests() -> None:
-    engine = open_lab(own_process=True)
-    assert isinstance(engine, Engine)
-    running = asyncio.ensure_future(engine.generate(ASKED, Sampling(max_tokens=200, temperature=9.0)))
-    for _ in range(5):
-        await asyncio.sleep(0)
+    engine, waiting = await under_way()
+    assert isinstance(engine._worker, ProcessWorker)
     process_of(engine).kill()
-    for late in (running, engine.generate(ASKED, Sampling())):
+    engine._worker._thread.join(WAIT_S)  # so that the last request is not sent any more
+    for late in (*waiting, engine.generate(ASKED, Sampling())):
         with pytest.raises(BackendError, match=r"^the model's process was ended by signal 9 \(perhaps for want of mem"):
             await late
     await engine.aclose()
+
+
+async def test_a_request_that_cannot_be_sent_is_refused_alone(apart: Engine) -> None:
+    class Local(Sampling):
+        pass
+
+    odd, plain = await asyncio.gather(
+        apart.generate(ASKED, Local(max_tokens=2)),
+        apart.generate(ASKED, Sampling(max_tokens=2)),
+        return_exceptions=True,
+    )
+    assert isinstance(odd, BackendError)
+    assert str(odd).startswith("this cannot be sent from one process to another: ")
+    assert not isinstance(plain, BaseException)
+    assert plain.text
+
+
+async def test_what_cannot_be_read_here_is_an_error_of_its_request() -> None:
+    engine, waiting = await under_way()
+    number = next(iter(asked_of(engine)))
+    assert isinstance(engine._worker, ProcessWorker)
+    engine._worker.take(Over([(number, b"no pickle"), (99, b"of a request that is gone")], 123))
+    with pytest.raises(BackendError, match="this cannot be read in another process: UnpicklingError"):
+        await waiting[0]
+    assert engine.stored_bytes == 123
+    await engine.aclose()
+
+
+async def test_one_that_is_dropped_ends_its_process() -> None:
+    engine = open_lab(own_process=True)
+    assert isinstance(engine, Engine)
+    await engine.generate(ASKED, Sampling(max_tokens=1))
+    process = process_of(engine)
+    del engine
+    until = time.monotonic() + WAIT_S
+    while process.returncode is None and time.monotonic() < until:
+        gc.collect()
+        await asyncio.sleep(0.01)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_after_a_fork_it_is_not_the_forks(apart: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(BackendError, match="after a fork, open it again"):
+        asyncio.run(apart.generate(ASKED, Sampling()))
 
 
 def test_a_damaged_model_is_said_by_the_one_who_opens_it(tmp_path: Path) -> None:
@@ -199,19 +306,42 @@ def test_there_may_be_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         open_lab(own_process=True)
 
 
+def _fails() -> Runtime:
+    raise KeyError("a fault of ours")
+
+
+def test_a_fault_in_the_process_is_told_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BackendError, match=r"^the model's process ended with status 1 before it was ready$"):
+        Engine(Elsewhere(_fails, _codec), _codec(), name="fails")
+    assert "KeyError: 'a fault of ours'" in capfd.readouterr().err
+
+
+def _lacks() -> Runtime:
+    raise MissingExtra("hf", "hf:model")
+
+
+def test_an_error_of_opening_is_the_same_here() -> None:
+    with pytest.raises(MissingExtra, match=r"^hf:model needs the extra 'hf'"):
+        Engine(Elsewhere(_lacks, _codec), _codec(), name="lacks")
+
+
 def _talks() -> Runtime:
     print("words of some library")
     os.write(1, b"and of another one\n")
     return open_runtime(FOLDER / "model.onnx", threads=1)
 
 
-async def test_what_else_is_printed_there_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_what_else_is_printed_there_goes_to_standard_error(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     engine = Engine(Elsewhere(_talks, _codec), _codec(), name="talks")
     assert (await engine.generate(ASKED, Sampling(max_tokens=4))).text
     await engine.aclose()
     out, err = capfd.readouterr()
     assert out == ""
-    assert "and of another one" in err
+    assert "words of some library\n" in err
+    assert "and of another one\n" in err
 
 
 _OPENS = """
@@ -266,23 +396,30 @@ class Line:
 @contextmanager
 def served(runtime: Runtime, rules: Rules = Rules(Limits(), 0, False)) -> Iterator[Line]:
     """An engine behind pipes, whose facts were told."""
-    into, out = [[os.fdopen(end, mode) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True)] for _ in range(2)]
-    line = Line(into[1], out[0])  # type: ignore[arg-type]
+    (asked, to), (back, results) = [_pipe(), _pipe()]
+    line = Line(to, back)
 
     def work() -> None:
-        with out[1] as results:
-            serve(into[0], results)  # type: ignore[arg-type]
+        with results:
+            serve(asked, results)
 
     line.ask((Elsewhere(_Given(runtime), _codec), rules))
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert line.told() == runtime.facts
-    yield line
-    line.to.close()
-    thread.join(WAIT_S)
+    try:
+        assert unpacked(line.told()) == (runtime.facts, None)
+        yield line
+    finally:
+        to.close()
+        thread.join(WAIT_S)
+        back.close()
+        asked.close()
     assert not thread.is_alive()
-    line.back.close()
-    into[0].close()
+
+
+def _pipe() -> tuple[BinaryIO, BinaryIO]:
+    out, into = os.pipe()
+    return os.fdopen(out, "rb"), os.fdopen(into, "wb")
 
 
 _HERE: list[Runtime] = []
@@ -298,61 +435,68 @@ class _Given:
         return _HERE[0]
 
 
-class Lab:
-    """The embedded model as a runtime that another stands behind; tests change what they need."""
-
-    def __init__(self) -> None:
-        self.inner = open_runtime(FOLDER / "model.onnx", threads=1)
-        self.facts = self.inner.facts
-        self.rows: list[int] = []  # of every pass
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
-        self.rows.append(len(ids))
-        return self.inner.forward(ids, *given, **options)
-
-
-def write(ids: Sequence[int], limit: int, **options: Any) -> tuple[type[Write], dict[str, Any]]:
+def write(ids: Sequence[int], limit: int, **options: Any) -> bytes:
     wanted = {"sampling": Sampling(max_tokens=limit), "eos_ids": frozenset(), "random": None, **options}
-    return Write, {"ids": list(ids), "limit": limit, "prompt": len(ids), **wanted}
+    return packed((Write, {"ids": list(ids), "limit": limit, "prompt": len(ids), **wanted}))
+
+
+def outcomes(line: Line, count: int) -> dict[int, Any]:
+    """By their numbers, what came back of so many requests: the outcome, or the error."""
+    over: dict[int, Any] = {}
+    while len(over) < count:
+        told = line.told()
+        assert isinstance(told, Over)
+        for number, each in told.requests:
+            outcome, error = unpacked(each)
+            over[number] = error or outcome
+    return over
 
 
 def test_requests_keep_their_numbers() -> None:
-    score = Score, {"ids": [9, 10], "continuations": [[11], [12, 13]]}
+    score = packed((Score, {"ids": [9, 10], "continuations": [[11], [12, 13]]}))
     with served(Lab()) as line:
-        line.ask(Ask([(7, *write([9, 10], 3)), (4, *score)]))
-        over: dict[int, Any] = {}
-        while len(over) < 2:
-            told = line.told()
-            assert isinstance(told, Over)
-            over |= {number: outcome for number, outcome, error in told.requests if error is None}
+        line.ask(Ask([(7, write([9, 10], 3)), (4, score)]))
+        over = outcomes(line, 2)
     written, logprobs, finish, tokens = over[7]
     assert (len(written), len(logprobs), finish, tokens.written) == (3, 3, "length", 3)
     assert [len(each) for each in over[4][0]] == [1, 2]
 
 
+class Gated(Lab):
+    """Waits before every pass until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Semaphore(0)
+
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+        self.entered.release()
+        assert self.gate.acquire(timeout=WAIT_S)
+        return super().forward(ids, *given, **options)
+
+    def step(self, passes: int = 1) -> None:
+        """Let passes through, and wait for the next to begin."""
+        for _ in range(passes):
+            self.gate.release()
+            assert self.entered.acquire(timeout=WAIT_S)
+
+
 def test_nobody_is_told_of_a_request_that_is_gone_and_it_gives_its_place_free() -> None:
-    class Gated(Lab):
-        """Waits before its second pass."""
-
-        gate = threading.Event()
-
-        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
-            if self.rows:
-                assert self.gate.wait(WAIT_S)
-            return super().forward(ids, *given, **options)
-
     runtime = Gated()
     with served(runtime) as line:
-        line.ask(Ask([(1, *write([9, 10], 50)), (2, *write([11, 12], 3))]), Gone(1), Gone(1), Gone(99))
-        runtime.gate.set()
-        told = line.told()
-        assert [(number, error) for number, _, error in told.requests] == [(2, None)]
-        line.ask(Ask([(3, *write([13], 1))]))
-        assert [number for number, _, _ in line.told().requests] == [3]
-    assert len(runtime.rows) < 10
+        line.ask(Ask([(1, write([9, 10], 50)), (2, write([11, 12], 20))]))
+        assert runtime.entered.acquire(timeout=WAIT_S)
+        runtime.step(5)
+        line.ask(Gone(1), Gone(1), Gone(99))
+        time.sleep(0.2)  # until the message has been read, and is taken after the next turn
+        before = len(runtime.rows)
+        runtime.gate.release(500)
+        assert list(outcomes(line, 1)) == [2]
+        line.ask(Ask([(3, write([13], 1))]))
+        assert list(outcomes(line, 1)) == [3]
+    assert runtime.rows[before - 1] == 2
+    assert set(runtime.rows[before + 2 :]) == {1}
 
 
 def test_an_error_comes_back_with_its_request() -> None:
@@ -362,15 +506,41 @@ def test_an_error_comes_back_with_its_request() -> None:
                 raise RuntimeError("a kernel failed")
             return super().forward(ids, *given, **options)
 
+    inspect = packed((Inspect, {"ids": [9], "layers": (1,)}))
     with served(Broken()) as line:
-        line.ask(Ask([(1, *write([9, 63], 2)), (2, *write([9, 10], 2)), (3, Inspect, {"ids": [9], "layers": (1,)})]))
-        over: dict[int, Any] = {}
-        while len(over) < 3:
-            over |= {number: error or outcome for number, outcome, error in line.told().requests}
+        line.ask(Ask([(1, write([9, 63], 2)), (2, write([9, 10], 2)), (3, inspect)]))
+        over = outcomes(line, 3)
     assert isinstance(over[1], BackendError)
     assert str(over[1]) == "the model failed on this request: RuntimeError: a kernel failed"
     assert len(over[2][0]) == 2
     assert over[3][0].keys() == {1}
+
+
+def test_a_request_that_cannot_be_made_there_is_over_alone() -> None:
+    unreadable = b"\x80\x05cno_such_module\nname\n."
+    with served(Lab()) as line:
+        line.ask(Ask([(1, unreadable), (2, write([9, 10], 2)), (3, packed((Write, {"strange": 1})))]))
+        over = outcomes(line, 3)
+    assert re.fullmatch(r"this cannot be read in another process: ModuleNotFoundError: .*", str(over[1]))
+    assert len(over[2][0]) == 2
+    assert isinstance(over[3], BackendError)
+    assert "strange" in str(over[3])
+
+
+def test_an_outcome_that_cannot_be_told_is_an_error() -> None:
+    class Odd(Lab):
+        def distribution(self, logits: np.ndarray) -> Any:
+            class Local(np.ndarray):
+                pass
+
+            found: np.ndarray = self.inner.distribution(logits)
+            return found.view(Local)
+
+    with served(Odd()) as line:
+        line.ask(Ask([(1, packed((Distribute, {"ids": [9]}))), (2, write([9, 10], 2))]))
+        over = outcomes(line, 2)
+    assert str(over[1]).startswith("this cannot be sent from one process to another: ")
+    assert len(over[2][0]) == 2
 
 
 def test_what_is_logged_there_is_told() -> None:
@@ -381,7 +551,7 @@ def test_what_is_logged_there_is_told() -> None:
             return super().forward(ids, *given, **options)
 
     with served(Cramped()) as line:
-        line.ask(Ask([(number, *write([9 + number, 8], 1)) for number in range(4)]))
+        line.ask(Ask([(number, write([9 + number, 8], 1)) for number in range(4)]))
         told = [line.told() for _ in range(2)]
     said = next(each for each in told if isinstance(each, Said))
     assert (said.level, said.text.partition(":")[0]) == (logging.WARNING, "out of memory")

@@ -128,7 +128,8 @@ def _opened(address: str, options: Options, concurrency: int) -> LLM:
     if kind == "openai":
         retries = {} if options.retries is None else {"retries": options.retries}
         return open_llm(address, concurrency=concurrency, **retries)
-    wanted = {"own_process": kind in ("lab", "onnx"), "deterministic": bool(options.deterministic)}
+    own_process = kind in ("lab", "onnx") and "own_process=" not in address  # which then says so itself
+    wanted = {"own_process": own_process, "deterministic": bool(options.deterministic)}
     return open_llm(address, **{name: value for name, value in wanted.items() if value})
 
 

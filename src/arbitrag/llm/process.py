@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from arbitrag.errors import ArbitragError, BackendError
+from arbitrag.errors import BackendError
 from arbitrag.llm.requests import Request
 from arbitrag.llm.runtime import Facts, Runtime
 from arbitrag.llm.turns import Rules
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("arbitrag.llm")
 
+_PATIENCE_S = 5.0  # in which a process that said its last word ends
 # It finds the package where this process does. Untrusted text never comes near these words.
 _SCRIPT = "import sys; sys.path[:] = {path!r}; from arbitrag.llm.process_serve import main; main()"
 
@@ -45,9 +49,12 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """To the engine: serve these, each with its number, its kind and what is wanted."""
+    """To the engine: serve these, each with its number, and its kind and what is wanted as pickled by ``packed``.
 
-    requests: Sequence[tuple[int, type[Request], dict[str, Any]]]
+    What cannot be read on the other side is so an error of that request alone; also in an ``Over``.
+    """
+
+    requests: Sequence[tuple[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +66,9 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """From the engine: requests by their numbers, with outcome or error, and the bytes in the prefix store."""
+    """From the engine: requests by number, with a pickled outcome and error, and the bytes in the prefix store."""
 
-    requests: Sequence[tuple[int, Any, Exception | None]]
+    requests: Sequence[tuple[int, bytes]]
     stored_bytes: int
 
 
@@ -73,32 +80,47 @@ class Said:
     text: str
 
 
+def packed(value: object) -> bytes:
+    """The value as bytes; raises BackendError for one that cannot be pickled."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise BackendError(f"this cannot be sent from one process to another: {_named(error)}") from error
+
+
+def unpacked(data: bytes) -> Any:
+    """What ``packed`` made bytes of; raises BackendError where that cannot be made again in this process."""
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise BackendError(f"this cannot be read in another process: {_named(error)}") from error
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 class ProcessWorker:
-    """Serves requests in another process, which ends with this one or with ``aclose``."""
+    """Serves requests in another process, which ends with this one, with ``aclose``, or with this object."""
 
     def __init__(self, elsewhere: Elsewhere, rules: Rules, *, window_s: float = WINDOW_S) -> None:
         """Raises what opening the runtime raises, and BackendError when there is no process to be had."""
-        command = [sys.executable, "-c", _SCRIPT.format(path=sys.path)]
-        try:
-            # In a session of its own, since Ctrl-C is for those who ask; at their end it ends as well.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-            )
-        except OSError as error:
-            raise BackendError(f"no process could be started for the model: {error}") from None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._to, self._from = self._process.stdin, self._process.stdout
+        opening = packed((elsewhere, rules))
+        self._process, self._to, self._from = _started()
+        self._mine = os.getpid()
         self._window_s = window_s
         self._lock = threading.Lock()  # guards what follows, and sending
         self._count = 0
         self._asked: dict[int, Request] = {}
-        self._unsent: dict[int, Request] = {}
+        self._unsent: dict[int, tuple[Request, bytes]] = {}
         self._unsent_since = 0.0
         self._stored_bytes = 0
         self._end = ""  # why nothing can be asked any more
-        self.facts = self._opened(elsewhere, rules)
-        self._thread = threading.Thread(target=self._listen, name="arbitrag-engine-results", daemon=True)
+        self.facts = self._opened(opening)
+        self._thread = threading.Thread(
+            target=_listen, args=(weakref.ref(self), self._from), name="arbitrag-engine-results", daemon=True
+        )
+        weakref.finalize(self, _let_go, self._process)
         self._thread.start()
 
     @property
@@ -107,15 +129,18 @@ class ProcessWorker:
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Those that come at about the same time are sent, and so read, together."""
+        if os.getpid() != self._mine:
+            raise BackendError("a model in a process of its own serves who opened it; after a fork, open it again")
         loop = asyncio.get_running_loop()
+        ready = [(request, packed((type(request), request.wanted()))) for request in requests]
         with self._lock:
             if self._end:
                 raise BackendError(self._end)
             if not self._unsent:
                 self._unsent_since = time.monotonic()
-            for request in requests:
+            for request, wanted in ready:
                 self._count += 1
-                self._unsent[self._count] = request
+                self._unsent[self._count] = request, wanted
                 request.future.add_done_callback(partial(self._done, self._count))
             late = time.monotonic() - self._unsent_since > self._window_s
         if late:
@@ -126,90 +151,133 @@ class ProcessWorker:
     async def aclose(self) -> None:
         with self._lock:
             self._end = self._end or CLOSED
-            self._process.kill()
+        self._process.kill()
         await asyncio.to_thread(self._thread.join)
-        self._stored_bytes = 0
 
-    def _opened(self, elsewhere: Elsewhere, rules: Rules) -> Facts:
+    def _opened(self, opening: bytes) -> Facts:
         try:
-            self._send((elsewhere, rules))
-            found: Facts | ArbitragError = pickle.load(self._from)
-        except EOFError:
-            found = BackendError(f"{self._let_go()} before it was ready")
+            with suppress(OSError):  # it is gone, which is found out now
+                self._to.write(opening)
+                self._to.flush()
+            facts, error = unpacked(pickle.load(self._from))
+        except (EOFError, pickle.UnpicklingError):
+            error = BackendError(f"{self._ended()} before it was ready")
         except BaseException:
-            self._process.kill()
-            self._let_go()
+            _let_go(self._process)
             raise
-        if isinstance(found, Facts):
-            return found
-        self._let_go()
-        raise found
-
-    def _let_go(self) -> str:
-        """Let the process end, and say how it did."""
-        for pipe in (self._to, self._from):
-            with suppress(OSError):  # what could not be sent
-                pipe.close()
-        status = self._process.wait()
-        if status >= 0:
-            return f"the model's process ended with status {status}"
-        return f"the model's process was ended by signal {-status} (perhaps for want of memory)"
+        if error is not None:
+            _let_go(self._process)
+            raise error
+        found: Facts = facts
+        return found
 
     def _flush(self) -> None:
         with self._lock:
             unsent, self._unsent = self._unsent, {}
-            if not unsent:
-                return
-            self._asked |= unsent
-            self._send(Ask([(number, type(request), request.wanted()) for number, request in unsent.items()]))
+            if unsent:
+                self._asked |= {number: request for number, (request, _) in unsent.items()}
+                self._send(Ask([(number, wanted) for number, (_, wanted) in unsent.items()]))
 
-    def _send(self, message: object) -> None:
+    def _send(self, message: Ask | Gone) -> None:
         with suppress(OSError):  # the process is gone, which the thread that listens finds out as well
-            pickle.dump(message, self._to, pickle.HIGHEST_PROTOCOL)
+            self._to.write(packed(message))
             self._to.flush()
 
     def _done(self, number: int, future: asyncio.Future[Any]) -> None:
         if not future.cancelled():
             return
         with self._lock:
-            if self._unsent.pop(number, None) is None and self._asked.pop(number, None) is not None:
+            self._unsent.pop(number, None)
+            sent = self._asked.pop(number, None)
+            if sent is not None:
                 self._send(Gone(number))
 
-    def _listen(self) -> None:
-        try:
-            while True:
-                message = pickle.load(self._from)
-                if isinstance(message, Said):
-                    log.log(message.level, "%s", message.text)
-                else:
-                    self._take(message)
-        except (EOFError, pickle.UnpicklingError):  # it ended, perhaps in the middle of a message
-            pass
-        finally:
-            self._fail()
-
-    def _fail(self) -> None:
-        """Fail what was asked of a process that is gone."""
+    def take(self, message: Over | Said) -> None:
+        """What the process told."""
+        if isinstance(message, Said):
+            log.log(message.level, "%s", message.text)
+            return
         with self._lock:
-            how = self._let_go()
-            self._end = self._end or how
-            left = [*self._asked.values(), *self._unsent.values()]
-            self._asked, self._unsent = {}, {}
-        for request in left:
-            request.fail(BackendError(self._end))
-        hand_over(left)
-
-    def _take(self, over: Over) -> None:
-        with self._lock:
-            self._stored_bytes = over.stored_bytes
-            found = [(self._asked.pop(number, None), outcome, error) for number, outcome, error in over.requests]
-        ready = []
-        for request, outcome, error in found:
-            if request is None:  # its caller is gone
-                continue
+            self._stored_bytes = message.stored_bytes
+            found = [(self._asked.pop(number, None), told) for number, told in message.requests]
+        ready = [(request, told) for request, told in found if request is not None]  # the callers of others are gone
+        for request, told in ready:
+            try:
+                outcome, error = unpacked(told)
+            except BackendError as unreadable:
+                error = unreadable
             if error is None:
                 request.finish(outcome)
             else:
                 request.fail(error)
-            ready.append(request)
-        hand_over(ready)
+        hand_over([request for request, _ in ready])
+
+    def fail(self) -> None:
+        """Fail what was asked of the process, which is gone or going."""
+        how = self._ended()
+        with self._lock:
+            _let_go(self._process)
+            self._end = self._end or how
+            left = [*self._asked.values(), *(request for request, _ in self._unsent.values())]
+            self._asked, self._unsent, self._stored_bytes = {}, {}, 0
+        for request in left:
+            request.fail(BackendError(self._end))
+        hand_over(left)
+
+    def _ended(self) -> str:
+        """Wait until the process has ended, and say how it did."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_PATIENCE_S)
+        self._process.kill()
+        status = self._process.wait()
+        if status >= 0:
+            return f"the model's process ended with status {status}"
+        memory = " (perhaps for want of memory)" if -status == getattr(signal, "SIGKILL", 9) else ""
+        return f"the model's process was ended by signal {-status}{memory}"
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """End a process, if it has not, and close the pipes to it."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what could not be sent
+                pipe.close()
+
+
+def _started() -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
+    """The process, and the pipes to it and from it."""
+    command = [sys.executable or "python", "-c", _SCRIPT.format(path=[*map(str, sys.path)])]
+    try:
+        # In a session of its own, since Ctrl-C is for those who ask; at their end it ends as well.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise BackendError(f"no process could be started for the model: {error}") from None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process, process.stdin, process.stdout
+
+
+def _listen(worker: weakref.ref[ProcessWorker], told: IO[bytes]) -> None:
+    """Pass on what the process tells, for as long as there is somebody to tell."""
+    try:
+        while (message := _next(told)) is not None and (served := worker()) is not None:
+            served.take(message)
+            del served  # whoever drops the worker ends the process
+    except BaseException:
+        if (served := worker()) is not None:
+            served._process.kill()
+        raise
+    finally:
+        if (served := worker()) is not None:
+            served.fail()
+
+
+def _next(told: IO[bytes]) -> Over | Said | None:
+    """A message; None where there is an end, perhaps in the middle of one, or where the pipe was closed here."""
+    try:
+        found: Over | Said = pickle.load(told)
+    except (EOFError, pickle.UnpicklingError, ValueError):
+        return None
+    return found

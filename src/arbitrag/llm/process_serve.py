@@ -9,14 +9,14 @@ import pickle
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from arbitrag.errors import ArbitragError
-from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, Said
+from arbitrag.errors import ArbitragError, BackendError
+from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
 from arbitrag.llm.requests import Request, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.stops import stop_rule
@@ -34,17 +34,27 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with suppress(BrokenPipeError):  # nobody is there any more
+    sys.stdout = sys.stderr
+    status = 0
+    try:
         serve(sys.stdin.buffer, results)
-    os._exit(0)  # without waiting for the thread that listens, or for what could not be told
+    except BrokenPipeError:  # nobody is there any more
+        pass
+    except Exception:  # noqa: BLE001  (told to whoever reads standard error; the other end sees the status)
+        traceback.print_exc()
+        status = 1
+    os._exit(status)  # without waiting for the thread that listens, or for what could not be told
 
 
 def serve(asked: BinaryIO, results: BinaryIO) -> None:
-    """Open the runtime, tell its facts, and serve requests until ``asked`` ends."""
+    """Open the runtime, tell its facts or the error, and serve requests until ``asked`` ends."""
+    telling = threading.Lock()  # what is logged may come from any thread
 
     def tell(message: object) -> None:
-        pickle.dump(message, results, pickle.HIGHEST_PROTOCOL)
-        results.flush()
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        with telling:
+            results.write(data)
+            results.flush()
 
     elsewhere: Elsewhere
     rules: Rules
@@ -52,9 +62,9 @@ def serve(asked: BinaryIO, results: BinaryIO) -> None:
     try:
         runtime = elsewhere.runtime()
     except ArbitragError as error:
-        tell(error)
+        tell(packed((None, error)))
         return
-    tell(runtime.facts)
+    tell(packed((runtime.facts, None)))
     relay = _Relay(tell)
     logging.getLogger("arbitrag").addHandler(relay)
     loop = asyncio.new_event_loop()  # futures belong to one; it never runs
@@ -74,6 +84,8 @@ def _arriving(asked: BinaryIO) -> SimpleQueue[Message]:
             while True:
                 arrived.put(pickle.load(asked))
         except (EOFError, pickle.UnpicklingError):  # the other end is gone, perhaps in the middle of a message
+            pass
+        finally:
             arrived.put(None)
 
     threading.Thread(target=listen, name="arbitrag-engine-asked", daemon=True).start()
@@ -104,17 +116,32 @@ class _Server:
             for message in _all_of(arrived, wait=self._turns.idle):
                 if message is None:
                     return
-                if isinstance(message, Ask):
-                    self._turns.take([self._request(*each) for each in message.requests])
-                else:
+                if isinstance(message, Gone):
                     self._cancel(message.number)
+                else:
+                    self._take(message)
             self._turns.turn()
 
-    def _request(self, number: int, kind: type[Request], wanted: dict[str, Any]) -> Request:
+    def _take(self, asked: Ask) -> None:
+        """Serve what can be made of these; the others are over."""
+        made, failed = [], []
+        for number, wanted in asked.requests:
+            try:
+                request = self._request(*unpacked(wanted))
+            except Exception as error:  # noqa: BLE001  (the request carries it)
+                known = error if isinstance(error, ArbitragError) else BackendError(f"{type(error).__name__}: {error}")
+                failed.append((number, packed((None, known))))
+                continue
+            self._requests[number], self._numbers[request] = request, number
+            made.append(request)
+        self._turns.take(made)
+        self._over(failed)
+
+    def _request(self, kind: type[Request], wanted: dict[str, Any]) -> Request:
         request = kind(**wanted, future=self._loop.create_future())
-        if isinstance(request, Write) and request.sampling.stop:
-            request.stops = stop_rule(self._codec().decode, request.sampling.stop)
-        self._requests[number], self._numbers[request] = request, number
+        if isinstance(request, Write):
+            stop = request.sampling.stop
+            request.stops = stop_rule(self._codec().decode, stop) if stop else None
         return request
 
     def _cancel(self, number: int) -> None:
@@ -123,11 +150,24 @@ class _Server:
             request.future.cancel()
 
     def _hand_over(self, over: Sequence[Request]) -> None:
-        known = [(self._numbers.pop(request), request) for request in over if request in self._numbers]
-        for number, _ in known:
-            del self._requests[number]
-        told = [(number, request.outcome, request.error) for number, request in known]
-        self._tell(Over(told, self._turns.store.bytes))
+        told = []
+        for request in over:
+            if (number := self._numbers.pop(request, None)) is not None:  # else nobody waits for it
+                del self._requests[number]
+                told.append((number, _told(request)))
+        self._over(told)
+
+    def _over(self, told: Sequence[tuple[int, bytes]]) -> None:
+        if told:
+            self._tell(Over(told, self._turns.store.bytes))
+
+
+def _told(request: Request) -> bytes:
+    """The outcome and the error, or the error of telling them."""
+    try:
+        return packed((request.outcome, request.error))
+    except BackendError as error:
+        return packed((None, error))
 
 
 def _all_of(arrived: SimpleQueue[Message], *, wait: bool) -> Iterator[Message]:

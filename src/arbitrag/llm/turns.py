@@ -60,7 +60,7 @@ class Turns:
         self._taken += requests
 
     def turn(self) -> None:
-        """Serve what there is for a moment. Never raises: an error goes to whom it concerns."""
+        """Serve what there is for a moment. An error goes to whom it concerns."""
         requests = self._admitted()
         try:
             self.reader.read(requests)
