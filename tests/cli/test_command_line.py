@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -222,6 +224,23 @@ def test_doctor(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "  OPENAI_API_KEY  set\n  OPENAI_BASE_URL http://example.org:80/v1\n" in ran.out
     assert "secret" not in ran.out
     assert "sk-hidden" not in ran.out
+
+
+def test_a_model_that_takes_long_to_look_at_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[str, int, int, str]] = []
+
+    @contextmanager
+    def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda done, total, note: shown.append((what, done, total, note))
+
+    monkeypatch.setattr("arbitrag.cli.output.progress", progress)
+    command("doctor", "--llm", "lab", "--llm", "onnx:/nowhere")
+    command("methods", "--llm", "lab")
+    assert shown == [
+        ("Examining", 0, 2, "lab"),
+        ("Examining", 1, 2, "onnx:/nowhere"),
+        ("Examining", 0, 1, "lab"),
+    ]
 
 
 def test_doctor_names_what_is_wrong(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

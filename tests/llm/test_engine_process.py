@@ -29,7 +29,8 @@ from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.batching import Limits
 from arbitrag.llm.engine import Engine
 from arbitrag.llm.onnx import open_onnx, open_runtime
-from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, ProcessWorker, Said, packed, unpacked
+from arbitrag.llm.process import ProcessWorker
+from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
 from arbitrag.llm.process_serve import serve
 from arbitrag.llm.requests import Distribute, Inspect, Score, Write
 from arbitrag.llm.runtime import OutOfMemory, Runtime, Step

@@ -96,7 +96,14 @@ def _version(distribution: str) -> str:
 
 
 async def _examine(addresses: list[str]) -> list[Examined]:
-    return [await _examine_one(address) for address in addresses]
+    from arbitrag.cli.output import progress
+
+    found: list[Examined] = []
+    with progress("Examining") as show:
+        for address in addresses:
+            show(len(found), len(addresses), address)
+            found.append(await _examine_one(address))
+    return found
 
 
 async def _examine_one(address: str) -> Examined:

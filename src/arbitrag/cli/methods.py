@@ -56,10 +56,13 @@ def _table(rows: list[dict[str, Any]], table: Any) -> str:
 
 
 async def _offer(address: str) -> Any:
+    from arbitrag.cli.output import progress
     from arbitrag.llm import open_llm
 
-    backend = open_llm(address)
-    try:
-        return await backend.offer()
-    finally:
-        await backend.aclose()
+    with progress("Examining") as show:
+        show(0, 1, address)
+        backend = open_llm(address)
+        try:
+            return await backend.offer()
+        finally:
+            await backend.aclose()

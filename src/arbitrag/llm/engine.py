@@ -26,7 +26,8 @@ from arbitrag.llm.base import (
     Tokens,
 )
 from arbitrag.llm.batching import Limits
-from arbitrag.llm.process import Elsewhere, ProcessWorker
+from arbitrag.llm.process import ProcessWorker
+from arbitrag.llm.process_messages import Elsewhere
 from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.stops import first_stop, stop_rule

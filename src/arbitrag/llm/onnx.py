@@ -26,7 +26,7 @@ from arbitrag.llm.host import Slots
 from arbitrag.llm.manifest import Manifest, digest, read_manifest
 from arbitrag.llm.onnx_in_place import InPlaceRuntime, in_place, small
 from arbitrag.llm.onnx_session import HostLogits, cores, memory, open_session
-from arbitrag.llm.process import Elsewhere
+from arbitrag.llm.process_messages import Elsewhere
 from arbitrag.llm.runtime import Facts, Step
 from arbitrag.llm.tokenizer import TextCodec
 

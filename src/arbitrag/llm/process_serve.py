@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from arbitrag.errors import ArbitragError, BackendError
-from arbitrag.llm.process import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
+from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
 from arbitrag.llm.requests import Request, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.stops import stop_rule
