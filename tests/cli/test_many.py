@@ -179,6 +179,27 @@ def test_a_file_has_one_writer(script: Script, questions: Path, tmp_path: Path, 
     assert len(rows(out.read_text())) == 5
 
 
+def test_rows_that_another_process_adds_before_the_lock_is_had_are_kept(
+    script: Script, questions: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    asked = ("ask", "--questions", questions, *DIRECT, "-o", out)
+    assert command(*asked).status == 0
+    whole = out.read_text()
+    out.write_text("".join(whole.splitlines(keepends=True)[:1]))
+
+    class Late(Lock):
+        def __init__(self, path: Path) -> None:
+            out.write_text("".join(whole.splitlines(keepends=True)[:4]))
+            super().__init__(path)
+
+    monkeypatch.setattr("arbitrag.cli.results.Lock", Late)
+    script.asked.clear()
+    assert command(*asked).status == 0
+    assert script.asked == ["5"]
+    assert [told(row) for row in rows(out.read_text())] == [(f"q{n}", f"answer {n}") for n in range(1, 6)]
+
+
 def test_more_questions_are_added_and_put_in_order(
     script: Script, questions: Path, tmp_path: Path, command: Command
 ) -> None:

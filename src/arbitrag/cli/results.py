@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.files import encoded, replacing
+from arbitrag.files import check_writable, encoded, replacing
 from arbitrag.lock import Lock
 from arbitrag.plain import parse_json
 from arbitrag.text import one_line
@@ -40,14 +40,19 @@ class ResultFile:
         Raises DataError for a file that is not one of rows or that another process is writing, UsageError for rows
         that another run made.
         """
+        check_writable(path)
         results = cls(path)
-        order = [question.id for question in questions]
-        with Lock(path):
-            if path.exists() and results._read({question.id: to_plain(question) for question in questions}, run):
+        asked = {question.id: to_plain(question) for question in questions}
+        read = _state(path)
+        superfluous = results._read(asked, run)
+        with Lock(path):  # not before the file is known to be one of ours, so that nothing comes to lie beside another
+            if _state(path) != read:
+                superfluous = results._read(asked, run)
+            if superfluous:
                 results._rewrite(list(results.finished))
             with results._writing():
                 yield results
-            results._sort(order)
+            results._sort([question.id for question in questions])
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Write a row; raises DataError when that fails."""
@@ -73,7 +78,10 @@ class ResultFile:
 
     def _read(self, questions: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
         """Find the finished rows; True when the file holds others, which have to go."""
+        self.finished = {}
         offset, superfluous = 0, False
+        if not self.path.exists():
+            return False
         try:
             with self.path.open("rb") as file:
                 for number, line in enumerate(file, 1):
@@ -122,6 +130,14 @@ class ResultFile:
                 places[key] = (offset, length)
                 offset += length
         self.finished = places
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is written; None where there is none."""
+    if not path.exists():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _difference(made: Any, run: Mapping[str, Any]) -> str:
