@@ -273,6 +273,20 @@ async def test_one_that_is_dropped_ends_its_process() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def test_a_fork_that_drops_its_copy_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = open_lab(own_process=True)
+    assert isinstance(engine, Engine)
+    process = process_of(engine)
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        del engine
+        gc.collect()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+    process.kill()
+    process.communicate()
+
+
 def test_after_a_fork_it_is_not_the_forks(apart: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(BackendError, match="after a fork, open it again"):

@@ -43,7 +43,7 @@ class ProcessWorker:
         """Raises what opening the runtime raises, and BackendError when there is no process to be had."""
         opening = packed((elsewhere, rules))
         self._process, self._to, self._from = _started()
-        self._mine = os.getpid()
+        self._owner = os.getpid()
         self._window_s = window_s
         self._lock = threading.Lock()  # guards what follows, and sending
         self._count = 0
@@ -56,7 +56,7 @@ class ProcessWorker:
         self._thread = threading.Thread(
             target=_listen, args=(weakref.ref(self), self._from), name="arbitrag-engine-results", daemon=True
         )
-        weakref.finalize(self, _let_go, self._process)
+        weakref.finalize(self, _dropped, self._process, self._owner)
         self._thread.start()
 
     @property
@@ -65,7 +65,7 @@ class ProcessWorker:
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Those that come at about the same time are sent, and so read, together."""
-        if os.getpid() != self._mine:
+        if os.getpid() != self._owner:
             raise BackendError("a model in a process of its own serves who opened it; after a fork, open it again")
         loop = asyncio.get_running_loop()
         ready = [(request, packed((type(request), request.wanted()))) for request in requests]
@@ -170,6 +170,12 @@ class ProcessWorker:
             return f"the model's process ended with status {status}"
         memory = " (perhaps for want of memory)" if -status == getattr(signal, "SIGKILL", 9) else ""
         return f"the model's process was ended by signal {-status}{memory}"
+
+
+def _dropped(process: subprocess.Popen[bytes], owner: int) -> None:
+    """Let go of a process, unless it is another's, who lives on after a fork."""
+    if os.getpid() == owner:
+        _let_go(process)
 
 
 def _let_go(process: subprocess.Popen[bytes]) -> None:
