@@ -6,40 +6,30 @@ import asyncio
 import gc
 import logging
 import os
-import pickle
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
+from process_parts import WAIT_S, Lab, codec
 
 from arbitrag.errors import BackendError, DataError, MissingExtra, UsageError
 from arbitrag.lab.model import FOLDER, open_lab
 from arbitrag.llm.base import Prompt, Sampling
-from arbitrag.llm.batching import Limits
 from arbitrag.llm.engine import Engine
 from arbitrag.llm.onnx import open_onnx, open_runtime
 from arbitrag.llm.process import ProcessWorker
-from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
-from arbitrag.llm.process_serve import serve
-from arbitrag.llm.requests import Distribute, Inspect, Score, Write
-from arbitrag.llm.runtime import OutOfMemory, Runtime, Step
-from arbitrag.llm.tokenizer import TextCodec
-from arbitrag.llm.turns import Rules
+from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over
+from arbitrag.llm.runtime import Runtime, Step
 
 ASKED = Prompt.user("Question: Who directed The Silver Lantern?")
 OTHER = Prompt.user("Question: Where was Ada Brandt born?")
-WAIT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +38,6 @@ def apart() -> Iterator[Engine]:
     assert isinstance(engine, Engine)
     yield engine
     asyncio.run(engine.aclose())
-
-
-class Lab:
-    """The embedded model as a runtime that another stands behind; tests change what they need."""
-
-    def __init__(self) -> None:
-        self.inner = open_runtime(FOLDER / "model.onnx", threads=1)
-        self.facts = self.inner.facts
-        self.rows: list[int] = []  # of every pass
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
-        self.rows.append(len(ids))
-        return self.inner.forward(ids, *given, **options)
 
 
 def process_of(engine: Engine) -> subprocess.Popen[bytes]:
@@ -181,7 +155,7 @@ async def test_what_comes_together_is_sent_together(
 
 
 class _Waiting(Lab):
-    """Never ends a pass; says on standard error that one began."""
+    """Never ends a pass."""
 
     def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
         time.sleep(600)
@@ -190,7 +164,7 @@ class _Waiting(Lab):
 
 async def under_way() -> tuple[Engine, list[asyncio.Future[Any]]]:
     """An engine with a request that was sent, one that was cancelled then, and one that was not sent."""
-    engine = Engine(Elsewhere(_Waiting, _codec), _codec(), name="waits", window_s=60.0)
+    engine = Engine(Elsewhere(_Waiting, codec), codec(), name="waits", window_s=60.0)
     sent = [asyncio.ensure_future(engine.generate(ASKED, Sampling())) for _ in range(2)]
     while len(asked_of(engine)) < 2:  # noqa: ASYNC110  (until the loop has come around to sending)
         await asyncio.sleep(0)
@@ -301,18 +275,13 @@ def test_a_damaged_model_is_said_by_the_one_who_opens_it(tmp_path: Path) -> None
         open_onnx(tmp_path, own_process=True)
 
 
-def _codec() -> TextCodec:
-    return TextCodec.from_folder(FOLDER)
-
-
 def _ends() -> Runtime:
     os._exit(3)
 
 
 def test_a_process_that_ends_at_once() -> None:
-    codec = _codec()
     with pytest.raises(BackendError, match=r"^the model's process ended with status 3 before it was ready$"):
-        Engine(Elsewhere(_ends, _codec), codec, name="ends")
+        Engine(Elsewhere(_ends, codec), codec(), name="ends")
 
 
 def test_there_may_be_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +296,7 @@ def _fails() -> Runtime:
 
 def test_a_fault_in_the_process_is_told_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BackendError, match=r"^the model's process ended with status 1 before it was ready$"):
-        Engine(Elsewhere(_fails, _codec), _codec(), name="fails")
+        Engine(Elsewhere(_fails, codec), codec(), name="fails")
     assert "KeyError: 'a fault of ours'" in capfd.readouterr().err
 
 
@@ -337,7 +306,7 @@ def _lacks() -> Runtime:
 
 def test_an_error_of_opening_is_the_same_here() -> None:
     with pytest.raises(MissingExtra, match=r"^hf:model needs the extra 'hf'"):
-        Engine(Elsewhere(_lacks, _codec), _codec(), name="lacks")
+        Engine(Elsewhere(_lacks, codec), codec(), name="lacks")
 
 
 def _talks() -> Runtime:
@@ -350,7 +319,7 @@ async def test_what_else_is_printed_there_goes_to_standard_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    engine = Engine(Elsewhere(_talks, _codec), _codec(), name="talks")
+    engine = Engine(Elsewhere(_talks, codec), codec(), name="talks")
     assert (await engine.generate(ASKED, Sampling(max_tokens=4))).text
     await engine.aclose()
     out, err = capfd.readouterr()
@@ -392,188 +361,8 @@ def _runs(number: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@dataclass
-class Line:
-    """The two pipes to an engine that is served by a thread of this process."""
-
-    to: BinaryIO
-    back: BinaryIO
-
-    def ask(self, *messages: object) -> None:
-        for message in messages:
-            pickle.dump(message, self.to)
-        self.to.flush()
-
-    def told(self) -> Any:
-        return pickle.load(self.back)
-
-
-@contextmanager
-def served(runtime: Runtime, rules: Rules = Rules(Limits(), 0, False)) -> Iterator[Line]:
-    """An engine behind pipes, whose facts were told."""
-    (asked, to), (back, results) = [_pipe(), _pipe()]
-    line = Line(to, back)
-
-    def work() -> None:
-        with results:
-            serve(asked, results)
-
-    line.ask((Elsewhere(_Given(runtime), _codec), rules))
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        assert unpacked(line.told()) == (runtime.facts, None)
-        yield line
-    finally:
-        to.close()
-        thread.join(WAIT_S)
-        back.close()
-        asked.close()
-    assert not thread.is_alive()
-
-
-def _pipe() -> tuple[BinaryIO, BinaryIO]:
-    out, into = os.pipe()
-    return os.fdopen(out, "rb"), os.fdopen(into, "wb")
-
-
-_HERE: list[Runtime] = []
-
-
-class _Given:
-    """Opens a runtime that is in this process already."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        _HERE[:] = [runtime]
-
-    def __call__(self) -> Runtime:
-        return _HERE[0]
-
-
-def write(ids: Sequence[int], limit: int, **options: Any) -> bytes:
-    wanted = {"sampling": Sampling(max_tokens=limit), "eos_ids": frozenset(), "random": None, **options}
-    return packed((Write, {"ids": list(ids), "limit": limit, "prompt": len(ids), **wanted}))
-
-
-def outcomes(line: Line, count: int) -> dict[int, Any]:
-    """By their numbers, what came back of so many requests: the outcome, or the error."""
-    over: dict[int, Any] = {}
-    while len(over) < count:
-        told = line.told()
-        assert isinstance(told, Over)
-        for number, each in told.requests:
-            outcome, error = unpacked(each)
-            over[number] = error or outcome
-    return over
-
-
-def test_requests_keep_their_numbers() -> None:
-    score = packed((Score, {"ids": [9, 10], "continuations": [[11], [12, 13]]}))
-    with served(Lab()) as line:
-        line.ask(Ask([(7, write([9, 10], 3)), (4, score)]))
-        over = outcomes(line, 2)
-    written, logprobs, finish, tokens = over[7]
-    assert (len(written), len(logprobs), finish, tokens.written) == (3, 3, "length", 3)
-    assert [len(each) for each in over[4][0]] == [1, 2]
-
-
-class Gated(Lab):
-    """Waits before every pass until the test lets it go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered = threading.Semaphore(0)
-        self.gate = threading.Semaphore(0)
-
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
-        self.entered.release()
-        assert self.gate.acquire(timeout=WAIT_S)
-        return super().forward(ids, *given, **options)
-
-    def step(self, passes: int = 1) -> None:
-        """Let passes through, and wait for the next to begin."""
-        for _ in range(passes):
-            self.gate.release()
-            assert self.entered.acquire(timeout=WAIT_S)
-
-
-def test_nobody_is_told_of_a_request_that_is_gone_and_it_gives_its_place_free() -> None:
-    runtime = Gated()
-    with served(runtime) as line:
-        line.ask(Ask([(1, write([9, 10], 50)), (2, write([11, 12], 20))]))
-        assert runtime.entered.acquire(timeout=WAIT_S)
-        runtime.step(5)
-        line.ask(Gone(1), Gone(1), Gone(99))
-        time.sleep(0.2)  # until the message has been read, and is taken after the next turn
-        before = len(runtime.rows)
-        runtime.gate.release(500)
-        assert list(outcomes(line, 1)) == [2]
-        line.ask(Ask([(3, write([13], 1))]))
-        assert list(outcomes(line, 1)) == [3]
-    assert runtime.rows[before - 1] == 2
-    assert set(runtime.rows[before + 2 :]) == {1}
-
-
-def test_an_error_comes_back_with_its_request() -> None:
-    class Broken(Lab):
-        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
-            if 63 in ids:
-                raise RuntimeError("a kernel failed")
-            return super().forward(ids, *given, **options)
-
-    inspect = packed((Inspect, {"ids": [9], "layers": (1,)}))
-    with served(Broken()) as line:
-        line.ask(Ask([(1, write([9, 63], 2)), (2, write([9, 10], 2)), (3, inspect)]))
-        over = outcomes(line, 3)
-    assert isinstance(over[1], BackendError)
-    assert str(over[1]) == "the model failed on this request: RuntimeError: a kernel failed"
-    assert len(over[2][0]) == 2
-    assert over[3][0].keys() == {1}
-
-
-def test_a_request_that_cannot_be_made_there_is_over_alone() -> None:
-    unreadable = b"\x80\x05cno_such_module\nname\n."
-    with served(Lab()) as line:
-        line.ask(Ask([(1, unreadable), (2, write([9, 10], 2)), (3, packed((Write, {"strange": 1})))]))
-        over = outcomes(line, 3)
-    assert re.fullmatch(r"this cannot be read in another process: ModuleNotFoundError: .*", str(over[1]))
-    assert len(over[2][0]) == 2
-    assert isinstance(over[3], BackendError)
-    assert "strange" in str(over[3])
-
-
-def test_an_outcome_that_cannot_be_told_is_an_error() -> None:
-    class Odd(Lab):
-        def distribution(self, logits: np.ndarray) -> Any:
-            class Local(np.ndarray):
-                pass
-
-            found: np.ndarray = self.inner.distribution(logits)
-            return found.view(Local)
-
-    with served(Odd()) as line:
-        line.ask(Ask([(1, packed((Distribute, {"ids": [9]}))), (2, write([9, 10], 2))]))
-        over = outcomes(line, 2)
-    assert str(over[1]).startswith("this cannot be sent from one process to another: ")
-    assert len(over[2][0]) == 2
-
-
-def test_what_is_logged_there_is_told() -> None:
-    class Cramped(Lab):
-        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
-            if len(ids) > 1:
-                raise OutOfMemory
-            return super().forward(ids, *given, **options)
-
-    with served(Cramped()) as line:
-        line.ask(Ask([(number, write([9 + number, 8], 1)) for number in range(4)]))
-        told = [line.told() for _ in range(2)]
-    said = next(each for each in told if isinstance(each, Said))
-    assert (said.level, said.text.partition(":")[0]) == (logging.WARNING, "out of memory")
-
-
 def test_what_it_says_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    engine = Engine(Elsewhere(_warns, _codec), _codec(), name="warns")
+    engine = Engine(Elsewhere(_warns, codec), codec(), name="warns")
     with caplog.at_level(logging.WARNING, "arbitrag.llm"):
         asyncio.run(engine.generate(ASKED, Sampling(max_tokens=1)))
         asyncio.run(engine.aclose())
