@@ -153,7 +153,7 @@ class ProcessWorker:
         how = self._ended()
         with self._lock:
             _let_go(self._process)
-            self._end = self._end or how
+            self._end = self._end or f"{how}; open the model again"
             left = [*self._asked.values(), *(request for request, _ in self._unsent.values())]
             self._asked, self._unsent, self._stored_bytes = {}, {}, 0
         for request in left:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from arbitrag.llm.engine import Codec
 
 
+_HERE = "open the model without own_process"
+
+
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     """A runtime that is opened in another process; both functions can be pickled."""
@@ -60,7 +63,7 @@ def packed(value: object) -> bytes:
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        raise BackendError(f"this cannot be sent from one process to another: {_named(error)}") from error
+        raise BackendError(f"this cannot be sent from one process to another: {_named(error)}; {_HERE}") from error
 
 
 def unpacked(data: bytes) -> Any:
@@ -68,7 +71,7 @@ def unpacked(data: bytes) -> Any:
     try:
         return pickle.loads(data)
     except Exception as error:
-        raise BackendError(f"this cannot be read in another process: {_named(error)}") from error
+        raise BackendError(f"this cannot be read in another process: {_named(error)}; {_HERE}") from error
 
 
 def _named(error: Exception) -> str:

@@ -34,7 +34,10 @@ class Work(Protocol):
         ...
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Take requests; their futures get the results. Called from their event loop. Raises BackendError at an end."""
+        """Take requests; their futures get the results. Called from their event loop.
+
+        Raises BackendError when the model was closed, or what serves has ended.
+        """
         ...
 
     async def aclose(self) -> None:
