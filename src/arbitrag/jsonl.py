@@ -1,40 +1,24 @@
-"""Questions and passages from files, one per line; every error names the file and the line.
+"""Passages from files: a JSON object per line with the fields of ``Passage``, of which only "text" must be there.
 
-Questions: a JSON object per line, ``{"question": "…"}`` and perhaps "id" and "options", or one plain question per line.
-Passages: a JSON object per line with the fields of ``Passage``, of which only "text" must be there.
+Every error names the file and the line. Questions are read by ``data``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from arbitrag.errors import DataError
 from arbitrag.plain import describe, from_plain, parse_json
 from arbitrag.text import one_line
-from arbitrag.types import Passage, Question
+from arbitrag.types import Passage
 
 T = TypeVar("T")
 
 STANDARD_INPUT = "-"
-
-
-def read_questions(path: str | Path) -> list[Question]:
-    """The questions in a file, or on standard input for ``-``; one without an id is called by its line number.
-
-    The first line decides: when it begins with ``{`` every line is JSON, otherwise every line is a question.
-    Raises DataError for a file without questions, a line that is not one, or an id that was there before.
-    """
-    name, lines = _named(path), list(_lines(path))
-    as_json = bool(lines) and lines[0][1].startswith("{")
-    questions = [_json_question(name, *line) if as_json else _plain_question(name, *line) for line in lines]
-    if not questions:
-        raise DataError(f'{name} has no questions; a line is a question, or {{"question": "…"}}')
-    _refuse_twins(name, ((number, question.id) for (number, _), question in zip(lines, questions, strict=True)))
-    return questions
 
 
 def read_passages(path: str | Path) -> list[Passage]:
@@ -50,26 +34,6 @@ def read_passages(path: str | Path) -> list[Passage]:
     passages = [(number, replace(passage, id=passage.id or str(number))) for number, passage in numbered]
     _refuse_twins(name, ((number, passage.id) for number, passage in passages))
     return [passage for _, passage in passages]
-
-
-@dataclass(frozen=True)
-class _QuestionRow:
-    question: str
-    id: str = ""
-    options: tuple[str, ...] = ()
-
-
-def _json_question(name: str, number: int, line: str) -> Question:
-    row = _row(name, number, _QuestionRow, _object(name, number, line))
-    if not row.question.strip():
-        raise DataError(f"{name} line {number}: 'question' is empty")
-    return Question(row.question, row.options, row.id or str(number))
-
-
-def _plain_question(name: str, number: int, line: str) -> Question:
-    if line.startswith("{"):
-        raise DataError(f"{name} line {number} is JSON, but the file began with plain questions; use one of the two")
-    return Question(line.strip(), id=str(number))
 
 
 def _object(name: str, number: int, line: str) -> dict[str, Any]:

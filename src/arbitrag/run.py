@@ -133,12 +133,18 @@ _AHEAD = 4  # tasks per place in answer_all: running ones, and those done or wai
 
 
 async def answer_all(
-    questions: Iterable[Question], method: Method | str, kit: Kit, *, concurrency: int = 16
+    questions: Iterable[Question],
+    method: Method | str,
+    kit: Kit,
+    *,
+    concurrency: int = 16,
+    given: Mapping[str, Sequence[Passage]] | None = None,
 ) -> AsyncIterator[Verdict | Failure]:
     """Answer concurrently, at most ``concurrency`` at a time, and yield in the order of the questions.
 
     A question that fails yields a Failure and the others go on. Questions are taken as they are needed, a few times
-    ``concurrency`` ahead of the verdict that is waited for, so that a slow one does not hold up the rest. Raises
+    ``concurrency`` ahead of the verdict that is waited for, so that a slow one does not hold up the rest. ``given`` are
+    passages by question id, which are read for these questions instead of what the kit's retriever finds. Raises
     CapabilityError before the first question.
     """
     if concurrency < 1:
@@ -148,8 +154,9 @@ async def answer_all(
     places = asyncio.Semaphore(concurrency)
 
     async def one(question: Question) -> Verdict | Failure:
+        own = None if given is None else given.get(question.id)
         async with places:
-            return await attempt(question, chosen, kit)
+            return await attempt(question, chosen, kit if own is None else replace(kit, retriever=FixedRetriever(own)))
 
     waiting: deque[asyncio.Task[Verdict | Failure]] = deque()
     try:

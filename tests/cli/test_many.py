@@ -306,3 +306,74 @@ def test_a_bar_on_a_terminal_only(
     drawn = bar(until="Asking")
     assert "1/2" in drawn
     assert "[red]3/s[/red]\\u001b[31m" in drawn
+
+
+def test_right_answers_in_a_table_are_not_asked(script: Script, tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "questions.csv"
+    path.write_text('id,question,answers,group\na,"What, is number 1?",gold one,x\nb,What is number 2?,gold two,y\n')
+    ran = command("ask", *DIRECT, "--questions", path)
+    assert [(row["id"], row["question"]["text"]) for row in rows(ran.out)] == [
+        ("a", "What, is number 1?"),
+        ("b", "What is number 2?"),
+    ]
+    assert "gold" not in ran.out
+    assert ran.err.splitlines()[0] == f"{path}: not for asking, and ignored: answers, group"
+    assert ran.err.count("ignored") == 1
+
+
+def test_a_table_on_standard_input(script: Script, command: Command) -> None:
+    ran = command("ask", *DIRECT, stdin=b"question,answers\nWhat is number 1?,gold\n")
+    assert [told(row) for row in rows(ran.out)] == [("2", "answer 1")]
+    assert ran.err.startswith("standard input: not for asking, and ignored: answers\n")
+
+
+@pytest.fixture
+def with_passages(tmp_path: Path) -> Path:
+    path = tmp_path / "own.jsonl"
+    path.write_text(
+        '{"id": "a", "question": "What is number 1?", "answers": ["gold"], "passages": ["One is uno."]}\n'
+        '{"id": "b", "question": "What is number 2?", "answers": ["gold"], "passages": ["Two is due.", "Nothing."]}\n'
+    )
+    return path
+
+
+def kept(ran: Any) -> list[list[str]]:
+    return [[passage["text"] for passage in row["kept"]] for row in rows(ran.out)]
+
+
+def test_the_questions_own_passages_are_read_where_all_have_some(
+    script: Script, with_passages: Path, command: Command
+) -> None:
+    ran = command("ask", "--method", "rag", "--questions", with_passages)
+    assert kept(ran) == [["One is uno."], ["Two is due.", "Nothing."]]
+    assert {row["run"]["retriever"] for row in rows(ran.out)} == {"given"}
+    assert "not for asking, and ignored: answers\n" in ran.err
+
+
+def test_passages_that_were_typed_go_before_the_questions_own(
+    script: Script, with_passages: Path, tmp_path: Path, command: Command
+) -> None:
+    others = tmp_path / "others.jsonl"
+    others.write_text('{"text": "Something else."}\n')
+    ran = command("ask", "--method", "rag", "--questions", with_passages, "--passages", others)
+    assert kept(ran) == [["Something else."], ["Something else."]]
+    assert "ignored: answers, passages (those of --passages are read)\n" in ran.err
+
+
+def test_passages_of_some_questions_only_are_not_read(script: Script, with_passages: Path, command: Command) -> None:
+    with with_passages.open("a") as file:
+        file.write('{"id": "c", "question": "What is number 3?"}\n')
+    ran = command("ask", *DIRECT, "--questions", with_passages)
+    assert "ignored: answers, passages (1 of 3 questions have none)\n" in ran.err
+
+
+def test_a_row_made_of_other_passages_is_asked_again(
+    script: Script, with_passages: Path, tmp_path: Path, command: Command
+) -> None:
+    asked = ("ask", "--method", "rag", "--questions", with_passages, "-o", tmp_path / "out.jsonl")
+    assert command(*asked).status == 0
+    with_passages.write_text(with_passages.read_text().replace("Two is due", "Two is deux"))
+    script.asked = []
+    assert "1 answered, 0 failed, 1 finished before" in command(*asked).err
+    assert script.asked == ["2"]
+    assert [row["id"] for row in rows((tmp_path / "out.jsonl").read_text())] == ["a", "b"]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from arbitrag.data.asking import questions_to_ask
 from arbitrag.errors import DataError, UsageError
-from arbitrag.jsonl import read_passages, read_questions
+from arbitrag.jsonl import read_passages
 from arbitrag.lab.corpus import Corpus, Recipe, document_row, write_corpus
 from arbitrag.lab.questions import KINDS, gold_row, question_row, questions
 from arbitrag.lab.world import PRESENT, Fact, World
@@ -173,4 +174,5 @@ def test_questions_read_as_questions(tmp_path: Path) -> None:
     path = tmp_path / "questions.jsonl"
     found = questions(WORLD, 8)
     path.write_text("".join(json.dumps(question_row(each)) + "\n" for each in found))
-    assert [(each.id, each.text) for each in read_questions(path)] == [(each.id, each.question) for each in found]
+    asked = questions_to_ask(path).questions
+    assert [(each.id, each.text) for each in asked] == [(each.id, each.question) for each in found]

@@ -36,7 +36,8 @@ def ask(
         str | None, typer.Option("--scorer", metavar="ADDRESS", help="A model for likelihoods, when --llm has none.")
     ] = None,
     questions: Annotated[
-        str | None, typer.Option("--questions", metavar="FILE|-", help='Rows {"question": ...}, or a question a line.')
+        str | None,
+        typer.Option("--questions", metavar="FILE|-", help="JSON lines, CSV, or a question a line. See: data check."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Rows go here; run again to go on or retry.")
@@ -92,10 +93,10 @@ def ask(
     if questions is None and _is_terminal():
         raise UsageError('there is no question; type: arbitrag ask "Who ...?", or give --questions FILE')
     from arbitrag.cli.many import answer_many
-    from arbitrag.jsonl import read_questions
+    from arbitrag.data.asking import questions_to_ask
 
-    read = read_questions(questions or "-")  # out here, because in an event loop Ctrl-C would wait for the input's end
-    return asyncio.run(answer_many(read, parts, out, concurrency))
+    asked = questions_to_ask(questions or "-")  # out here: in an event loop Ctrl-C would wait for the input's end
+    return asyncio.run(answer_many(asked, parts, out, concurrency))
 
 
 def _is_terminal() -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,27 +13,37 @@ from typing import Any
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import Parts
 from arbitrag.cli.results import ResultFile
+from arbitrag.data.asking import Asked
 from arbitrag.kit import Kit, Model
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import Failure, answer_all
-from arbitrag.types import Question, Verdict, to_plain
+from arbitrag.text import one_line
+from arbitrag.types import Passage, Question, Verdict, to_plain
 
 Show = Callable[[int, int | None, str], None]
 
 
-async def answer_many(questions: list[Question], parts: Parts, out: Path | None, concurrency: int) -> int:
+async def answer_many(asked: Asked, parts: Parts, out: Path | None, concurrency: int) -> int:
     """Answer the questions and give the exit status: 1 when any of them failed.
 
-    Rows go to standard output, or to ``out``, where those of a run before stay when they were made alike.
+    Rows go to standard output, or to ``out``, where those of a run before stay when they were made alike. The
+    questions' own passages are read where every one has some and no others were given, as in ``bench run``.
     """
-    method = parts.chosen()
-    async with parts.kit() as kit:
-        run = _settings_of_run(method, kit)
-        opening = nullcontext() if out is None else ResultFile.opened(out, questions, run)
+    method, questions = parts.chosen(), asked.questions
+    given = _given(asked, parts)
+    async with parts.kit(None if given is None else ()) as kit:
+        run = _settings_of_run(method, kit, given is not None)
+        digests = {name: _digest(passages) for name, passages in (given or {}).items()}
+        opening = nullcontext() if out is None else ResultFile.opened(out, questions, run, digests)
         with opening as file:
             waiting = [question for question in questions if file is None or question.id not in file.finished]
-            write = say_json if file is None else file.append
-            failed, seconds = await _answer(waiting, method, kit, concurrency, lambda row: write({**row, "run": run}))
+            put = say_json if file is None else file.append
+
+            def write(row: dict[str, Any]) -> None:
+                own = {"given": digests[row["id"]]} if given is not None else {}
+                put({**row, **own, "run": run})
+
+            failed, seconds = await _answer(waiting, method, kit, concurrency, write, given)
     before = len(questions) - len(waiting)
     rate = f", {len(waiting) / seconds:.1f} a second" if waiting and seconds else ""
     complain(
@@ -44,14 +55,37 @@ async def answer_many(questions: list[Question], parts: Parts, out: Path | None,
     return 1 if failed else 0
 
 
+def _given(asked: Asked, parts: Parts) -> Mapping[str, Sequence[Passage]] | None:
+    """The questions' own passages where they are read, with a word about everything of the file that is left out."""
+    others = "--index" if parts.index is not None else "--passages" if parts.passages is not None else ""
+    bare = len(asked.questions) - len(asked.passages)
+    left_out = list(asked.ignored)
+    if asked.passages and others:
+        left_out.append(f"passages (those of {others} are read)")
+    elif asked.passages and bare:
+        left_out.append(f"passages ({bare:,} of {len(asked.questions):,} questions have none)")
+    if left_out:
+        complain(f"{asked.name}: not for asking, and ignored: {one_line(', '.join(left_out), 500)}")
+    return asked.passages if asked.passages and not others and not bare else None
+
+
+def _digest(passages: Sequence[Passage]) -> str:
+    return hashlib.sha256(json.dumps(to_plain(passages)).encode()).hexdigest()[:16]
+
+
 async def _answer(
-    questions: list[Question], method: Method, kit: Kit, concurrency: int, write: Callable[[dict[str, Any]], None]
+    questions: list[Question],
+    method: Method,
+    kit: Kit,
+    concurrency: int,
+    write: Callable[[dict[str, Any]], None],
+    given: Mapping[str, Sequence[Passage]] | None,
 ) -> tuple[int, float]:
     """The number of failures, and the seconds that it took."""
     failed, clock = 0, time.perf_counter()
     with progress("Asking") as show:
         done = 0
-        async for result in answer_all(questions, method, kit, concurrency=concurrency):
+        async for result in answer_all(questions, method, kit, concurrency=concurrency, given=given):
             write(_row(result))
             done, failed = done + 1, failed + isinstance(result, Failure)
             rate = done / (time.perf_counter() - clock)
@@ -66,10 +100,10 @@ def _row(result: Verdict | Failure) -> dict[str, Any]:
     return {"id": result.question.id, **result.to_dict()}
 
 
-def _settings_of_run(method: Method, kit: Kit) -> dict[str, Any]:
+def _settings_of_run(method: Method, kit: Kit, given: bool) -> dict[str, Any]:
     """Everything that decides a verdict, so that rows made alike can be told from others."""
     models = {"llm": kit.llm.backend.identity, "scorer": kit.scorer.backend.identity}
-    retriever = kit.retriever.identity if kit.retriever else ""
+    retriever = "given" if given else kit.retriever.identity if kit.retriever else ""
     made = {"method": method.name, "settings": settings(method), **models, "retriever": retriever}
     plain: dict[str, Any] = to_plain({**made, "limits": kit.limits, "wording": _wording(kit.llm, kit.scorer)})
     return plain

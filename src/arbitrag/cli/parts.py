@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from arbitrag.kit import Kit
     from arbitrag.llm.base import Price
     from arbitrag.methods.base import Method
+    from arbitrag.types import Passage
 
 Address = Annotated[
     str,
@@ -73,8 +74,8 @@ class Parts:
 
         return configure(load(self.method), pairs_from(self.changes, "--set", "threshold=-1.0"))
 
-    def kit(self) -> AbstractAsyncContextManager[Kit]:
-        """A kit of these parts, opened for the length of a block."""
+    def kit(self, given: Sequence[Passage] | None = None) -> AbstractAsyncContextManager[Kit]:
+        """A kit of these parts, opened for the length of a block; ``given`` passages stand where no others are."""
         from arbitrag.jsonl import read_passages
         from arbitrag.kit import Limits
         from arbitrag.run import open_kit
@@ -85,7 +86,7 @@ class Parts:
             encoder=self.encoder,
             mode=self.mode,
             where=pairs_from(self.where, "--where", "language=en"),
-            passages=None if self.passages is None else read_passages(self.passages),
+            passages=given if self.passages is None else read_passages(self.passages),
             scorer=self.scorer,
             limits=Limits(self.context_tokens, self.answer_tokens, self.writing_tokens),
             wording=self.wording,

@@ -30,12 +30,17 @@ class ResultFile:
 
     path: Path
     finished: dict[str, tuple[int, int]] = field(default_factory=dict)
+    given: Mapping[str, str] = field(default_factory=dict)
     _file: FileIO | None = None
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, questions: Sequence[Question], run: Mapping[str, Any]) -> Iterator[ResultFile]:
+    def opened(
+        cls, path: Path, questions: Sequence[Question], run: Mapping[str, Any], given: Mapping[str, str] = {}
+    ) -> Iterator[ResultFile]:
         """The rows at ``path``, ready to be added to; when the block ends, they are put in the order of the questions.
+
+        ``given`` are hashes of the passages that come with the questions, by id: rows made of others are asked again.
 
         Raises DataError for a file that is not one of rows or that another process is writing, UsageError for rows
         that another run made.
@@ -43,6 +48,7 @@ class ResultFile:
         check_writable(path)
         results = cls(path)
         asked = {question.id: to_plain(question) for question in questions}
+        results.given = given
         read = _state(path)
         superfluous = results._read(asked, run)
         with Lock(path):  # not before the file is known to be one of ours, so that nothing comes to lie beside another
@@ -110,7 +116,7 @@ class ResultFile:
             raise UsageError(
                 f"{where}: '{one_line(str(key))}' is another question there (“{text}”); give -o another file"
             )
-        return "error" not in row
+        return "error" not in row and row.get("given") == self.given.get(key, row.get("given"))
 
     def _sort(self, order: Sequence[str]) -> None:
         """Rows in the order of the questions, after those of questions that are no longer asked."""

@@ -48,6 +48,7 @@ KEYS = (
     "poisoned",
     "group",
 )
+ASKED = ("question", "id", "options", "passages")  # what a method may see of a row; the rest is for an evaluation
 _CODES = {"FA": Strategy.BOTH, "FI": Strategy.MEMORY, "FE": Strategy.EVIDENCE, "RA": Strategy.REFUSE}
 SCENARIOS: Mapping[str, Strategy] = {**{each.name: each for each in Strategy}, **_CODES}
 
@@ -85,23 +86,43 @@ class _PassageRow:
 def item(row: Fields, options: Own) -> Item:
     """The question of a row; what is wrong with it is noted in ``row``."""
     row.only(KEYS)
-    question, answers, choices = row.text("question", needed=True), row.texts("answers"), row.texts("options")
-    name = row.text("id") or str(row.line)
+    question, answers = _question(row), row.texts("answers")
     planted, scenario = _planted(row), _scenario(row)
-    row.check_gold(answers, choices, planted)
-    _check_refusal(row, answers, choices, scenario)
-    passages = _passages(row)
-    poisoned = _poisoned(row, passages or ())
-    given = Mixed((), frozenset()) if passages is None else _given(row, options, passages, poisoned, name)
+    row.check_gold(answers, question.options, planted)
+    _check_refusal(row, answers, question.options, scenario)
+    given = _mixed(row, options, question.id)
     return Item(
-        Question(question, choices, name),
+        question,
         answers,
-        None if passages is None else given.passages,
+        None if given is None else given.passages,
         scenario,
         planted,
-        given.poisoned,
+        frozenset() if given is None else given.poisoned,
         row.text("group"),
     )
+
+
+def asked(row: Fields, options: Own) -> tuple[Question, tuple[Passage, ...] | None]:
+    """The same question with the same passages, without anything that only an evaluation may know.
+
+    The row may have any other fields; of them only ``poisoned`` is read, and only to mix passages as the options say.
+    """
+    question = _question(row)
+    row.check_gold((), question.options, ())
+    given = _mixed(row, options, question.id)
+    return question, None if given is None else given.passages
+
+
+def _question(row: Fields) -> Question:
+    text = row.text("question", needed=True)
+    return Question(text, row.texts("options"), row.text("id") or str(row.line))
+
+
+def _mixed(row: Fields, options: Own, name: str) -> Mixed | None:
+    """The passages as a method gets them; None where the row has none."""
+    passages = _passages(row)
+    poisoned = _poisoned(row, passages or ())
+    return None if passages is None else _given(row, options, passages, poisoned, name)
 
 
 def _planted(row: Fields) -> tuple[str, ...]:

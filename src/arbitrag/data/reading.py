@@ -50,7 +50,7 @@ def open_source(address: str | Path) -> Source:
     text = str(address)
     if text.startswith("lab:"):
         return _lab_source(text)
-    place, query = (text, "") if Path(text).exists() else _split(text)
+    place, query = place_and_query(text)
     path = Path(place)
     reader = format_of(path)
     options = options_from(reader.options, query, place)
@@ -70,6 +70,11 @@ def _lab_source(address: str) -> Source:
         raise UsageError(f"the lab has no set '{one_line(place)}'; one is {LAB}?count=500&kinds=known,late")
     options = options_from(Lab, query, place)
     return Source(address, _name(place, options), "questions of the lab", 0, rows)
+
+
+def place_and_query(address: str) -> tuple[str, str]:
+    """The file of an address, and its options; a file that is there may have a question mark in its name."""
+    return (address, "") if Path(address).exists() else _split(address)
 
 
 def _split(address: str) -> tuple[str, str]:

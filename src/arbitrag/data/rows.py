@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO, Literal, Protocol
 
 from arbitrag.errors import DataError
 from arbitrag.plain import describe, parse_json
@@ -13,6 +13,25 @@ from arbitrag.text import one_line
 
 LONGEST_LINE = 64 << 20  # bytes; a question with all its passages takes a thousandth of that
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that some editors put first
+
+
+class Readable(Protocol):
+    """What rows are read from: a ``Path``, or ``Piped``. ``str`` of it is its name in errors."""
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO: ...
+
+
+@dataclass(frozen=True)
+class Piped:
+    """Bytes that came through standard input, to be read as a file is."""
+
+    content: bytes
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO:
+        return BytesIO(self.content)
+
+    def __str__(self) -> str:
+        return "standard input"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +66,24 @@ class Line:
     end: int
 
 
-def json_rows(path: Path) -> Iterator[Raw]:
+def json_rows(path: Readable) -> Iterator[Raw]:
     """A JSON object per line; empty lines are skipped. Raises DataError for a file that cannot be read."""
     for line in lines(path):
         if line.fault or line.text.strip():
             yield _raw(line)
+
+
+def plain_rows(path: Readable) -> Iterator[Raw]:
+    """A question per line; empty lines are skipped. Raises DataError for a file that cannot be read."""
+    for line in lines(path):
+        text = line.text.strip()
+        why = line.fault
+        if text.startswith("{"):
+            why = why or "JSON, but the file began with plain questions; use one of the two"
+        if why:
+            yield Raw(line.number, None, (Problem(line.number, why),), line.end)
+        elif text:
+            yield Raw(line.number, {"question": text}, (), line.end)
 
 
 def _raw(line: Line) -> Raw:
@@ -69,7 +101,7 @@ def _raw(line: Line) -> Raw:
     return Raw(line.number, plain, (), line.end)
 
 
-def lines(path: Path) -> Iterator[Line]:
+def lines(path: Readable) -> Iterator[Line]:
     """The lines of a UTF-8 file, empty ones too, without a byte order mark and their ends.
 
     Raises DataError for a file that cannot be read.

@@ -14,38 +14,38 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from arbitrag.data.own import KEYS
-from arbitrag.data.rows import LONGEST_LINE, Line, Problem, Raw, lines
+from arbitrag.data.rows import LONGEST_LINE, Line, Problem, Raw, Readable, lines
 from arbitrag.errors import DataError, nearest
 from arbitrag.plain import parse_json
 from arbitrag.text import one_line
 
 SEPARATOR = "|"
 _SEVERAL = frozenset({"answers", "options", "planted", "wrong_answer", "poisoned", "passages"})
-_DELIMITERS = ",;\t"
+DELIMITERS = ",;\t"
 
 
 def columns(heading: str) -> tuple[str, tuple[str, ...]] | None:
     """What separates the cells of a heading, and their names; None for a line that has no column 'question'."""
-    for delimiter in _DELIMITERS:
+    for delimiter in DELIMITERS:
         names = tuple(name.strip() for name in next(csv.reader([heading], delimiter=delimiter), []))
         if "question" in names:
             return delimiter, names
     return None
 
 
-def csv_rows(path: Path) -> Iterator[Raw]:
+def csv_rows(path: Readable, *, only_known: bool = True) -> Iterator[Raw]:
     """A row for each that is not blank, called by the line on which it begins.
 
-    Raises DataError for a file that cannot be read, or a heading that is none.
+    Raises DataError for a file that cannot be read, or a heading that is none, which one with a column that is not
+    among ``KEYS`` is, unless others than the ``only_known`` may be there.
     """
     source = _Lines(path)
     heading = next(source, "")
     delimiter, names = columns(heading) or (",", ())
-    _check_heading(path, names)
+    _check_heading(path, names, only_known)
     bound = csv.field_size_limit(LONGEST_LINE)  # of the module; passages are longer than its default
     try:
         yield from _rows(source, delimiter, names)
@@ -53,11 +53,11 @@ def csv_rows(path: Path) -> Iterator[Raw]:
         csv.field_size_limit(bound)
 
 
-def _check_heading(path: Path, names: tuple[str, ...]) -> None:
+def _check_heading(path: Readable, names: tuple[str, ...], only_known: bool) -> None:
     for number, name in enumerate(names):
         if name in names[:number]:
             raise DataError(f"{path} line 1: the column '{one_line(name)}' is there twice")
-        if name not in KEYS:
+        if only_known and name not in KEYS:
             close = nearest(name, KEYS)
             guess = f"did you mean '{close}'?" if close else f"known: {', '.join(KEYS)}"
             raise DataError(f"{path} line 1: the column '{one_line(name)}' is not known; {guess}")
@@ -105,7 +105,7 @@ def _counted(number: int, noun: str) -> str:
 class _Lines:
     """The lines of a file with their ends, for ``csv``; what is wrong with one is kept in ``faults``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Readable) -> None:
         self._lines: Iterator[Line] = lines(path)
         self.faults: list[Problem] = []
         self.number = self.end = 0
