@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from retriever_parts import TinyEncoder
 
+from arbitrag.address import Url
 from arbitrag.errors import ArbitragError, MissingExtra, UsageError
 from arbitrag.retrieve import open_index
-from arbitrag.retrieve.address import Url
 from arbitrag.retrieve.document import batches, flat, from_document, passage_id, to_document
 from arbitrag.types import Passage
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arbitrag.address import split_server
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import UsageError, unknown
 
@@ -48,5 +49,5 @@ def open_encoder(address: str, **options: Any) -> Encoder:
         return OnnxEncoder(rest, **options)
     from arbitrag.encode.openai import OpenAIEncoder
 
-    model, _, base_url = rest.partition("@")
+    model, base_url = split_server(rest)
     return OpenAIEncoder(model, base_url=base_url or None, **options)

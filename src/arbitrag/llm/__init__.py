@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from arbitrag.address import split_server
 from arbitrag.errors import UsageError, unknown
 from arbitrag.llm.base import LLM
 
@@ -39,7 +40,7 @@ def open_llm(address: str, **options: Any) -> LLM:
     if kind == "openai":
         from arbitrag.llm.openai import OpenAILLM
 
-        model, base_url = _server(rest)
+        model, base_url = split_server(rest)
         return OpenAILLM(model, base_url=base_url or None, **options)
     name, _, settings = rest.partition("?")
     options = {**_settings(kind, settings), **options}
@@ -50,15 +51,6 @@ def open_llm(address: str, **options: Any) -> LLM:
     from arbitrag.llm.onnx import open_onnx
 
     return open_onnx(name, **options)
-
-
-def _server(text: str) -> tuple[str, str]:
-    """Model and base URL of ``MODEL@URL``. A model's own name may begin with an @, and a URL may hold a user's name."""
-    model, at, rest = text.partition("@http")
-    if at:
-        return model, f"http{rest}"
-    model, at, rest = text.rpartition("@")
-    return (model, rest) if model else (at + rest, "")
 
 
 def _settings(kind: str, text: str) -> dict[str, Any]:

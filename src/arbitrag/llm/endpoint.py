@@ -12,65 +12,28 @@ import json
 import math
 import os
 import random
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import openai
 
+from arbitrag.address import Url
 from arbitrag.errors import BackendError, UsageError
+from arbitrag.hiding import Secrets
 from arbitrag.text import one_line
 
 OPENAI = "https://api.openai.com/v1"
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
-SHORT_SECRET = 6  # characters; no key is that short, a version in the address's query may be
 # Before the first question a mistyped address should be said soon; a server that was there may come back.
 PROBE_RETRIES = 2
 # A server that fails like this may well answer the same request a moment later.
 PASSING = frozenset({408, 409, 429, 502, 503, 504})
 
 Sleep = Callable[[float], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A base URL, taken apart: ``url`` is what the client is given, ``shown`` what people and files may see."""
-
-    url: str
-    shown: str
-    query: Mapping[str, str]
-    secrets: tuple[str, ...]
-
-    @classmethod
-    def of(cls, base_url: str) -> Address:
-        """Raises UsageError when it is no http or https address."""
-        try:
-            parts = urlsplit(base_url)
-            host, port = parts.hostname or "", parts.port
-        except ValueError:
-            parts, host, port = urlsplit(""), "", None
-        if parts.scheme not in ("http", "https") or not host:
-            raise UsageError("a base URL looks like http://localhost:8000/v1; the one given is not an http address")
-        place = f"[{host}]" if ":" in host else host
-        place = place if port is None else f"{place}:{port}"
-        path = parts.path.rstrip("/")
-        query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        hidden = {parts.password or "", unquote(parts.password or ""), parts.query, *query.values()}
-        return cls(
-            url=urlunsplit((parts.scheme, parts.netloc, path, "", "")),
-            shown=urlunsplit((parts.scheme, place, path, "", "")),
-            query=query,
-            secrets=tuple(filter(None, hidden)),
-        )
-
-    @property
-    def is_openai(self) -> bool:
-        return (urlsplit(self.shown).hostname or "").endswith("openai.com")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +58,29 @@ class Endpoint:
         retries: int,
         timeout_s: float,
         sleep: Sleep,
+        typed: bool = True,
     ) -> None:
-        """Raises UsageError when a key is needed and there is none, or when a number makes no sense."""
+        """``typed`` says that a person named the server; one that a file names is not given OPENAI_API_KEY.
+
+        Raises UsageError when a key is needed and there is none, or when a number makes no sense."""
         if concurrency < 1 or retries < 0 or not timeout_s > 0:
             raise UsageError(
                 "concurrency is at least 1, retries at least 0 and timeout_s above 0; "
                 f"got {concurrency}, {retries} and {timeout_s:g}"
             )
-        address = Address.of(base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
-        key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip()
-        if not key and address.is_openai:
+        named = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
+        url = Url.of(named, "http://localhost:8000/v1")
+        key = (api_key or _environment_key(url, typed)).strip()
+        if not key and _is_openai(url):
             raise UsageError(
                 "OpenAI needs a key and there is none; type: export OPENAI_API_KEY=... (or give api_key=). "
                 "A server of your own needs no key: openai:MODEL@http://localhost:8000/v1"
             )
         if not all("!" <= character <= "~" for character in key):
             raise UsageError("the API key holds a space or a character that no key has; copy it again")
-        self.shown = address.shown
-        self._secrets = _any_of({key, *address.secrets} - {""})
+        self.shown = url.base
+        self._secrets = Secrets({key, *url.secrets})
+        self._secrets.hide_in_logs()
         self._places = asyncio.Semaphore(concurrency)
         self._retries = retries
         self._timeout_s = timeout_s
@@ -120,8 +88,9 @@ class Endpoint:
         self._insists = True
         self._client = openai.AsyncOpenAI(
             api_key=key or "no-key",  # the client wants one; a server without keys does not look at it
-            base_url=address.url,
-            default_query=address.query,
+            base_url=url.base,
+            default_query=url.query,
+            default_headers=url.headers,
             timeout=timeout_s,
             max_retries=0,
         )
@@ -137,7 +106,7 @@ class Endpoint:
 
     @property
     def root(self) -> str:
-        """The server's address without the ``/v1`` (secrets included), where servers keep routes of their own."""
+        """The server's address without the ``/v1``, where servers keep routes of their own."""
         return str(self._client.base_url).rstrip("/").removesuffix("/v1")
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -189,7 +158,7 @@ class Endpoint:
         except UnicodeDecodeError:
             text = ""
         try:
-            answer = json.loads(text)
+            answer = json.loads(self._secrets.clean_reply(text))
         except (ValueError, RecursionError):
             answer = None
         if isinstance(answer, dict):
@@ -209,19 +178,23 @@ class Endpoint:
 
     def clean(self, text: str) -> str:
         """``text`` without this endpoint's secrets."""
-        return self._secrets.sub("[hidden]", text)
+        return self._secrets.clean(text)
 
     def _said(self, text: str) -> str:
         """A text of the server's on one line, short and printable."""
         return one_line(self.clean(text), 300) or "(nothing)"
 
 
-def _any_of(secrets: set[str]) -> re.Pattern[str]:
-    """Matches any of the texts; one of a few letters only as a word of its own (and in no number such as 127.0.0.1),
-    or it would be found everywhere."""
-    longest_first = sorted(map(re.escape, secrets), key=len, reverse=True)
-    bounded = [text if len(text) >= SHORT_SECRET else rf"(?<!\w)(?<!\d\.){text}(?!\w|\.\d)" for text in longest_first]
-    return re.compile("|".join(bounded) or r"(?!)")
+def _is_openai(url: Url) -> bool:
+    return url.scheme == "https" and f".{url.host}".endswith(".openai.com")
+
+
+def _environment_key(url: Url, typed: bool) -> str:
+    """OPENAI_API_KEY, for OpenAI and for servers that a person named, on the command line or in OPENAI_BASE_URL."""
+    named = os.environ.get("OPENAI_BASE_URL")
+    if typed or _is_openai(url) or (named and Url.of(named).origin == url.origin):
+        return os.environ.get("OPENAI_API_KEY") or ""
+    return ""
 
 
 def _reason(body: object) -> str:

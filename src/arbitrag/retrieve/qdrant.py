@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from arbitrag.address import Url
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
-from arbitrag.retrieve.address import Url
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
 from arbitrag.text import one_line
