@@ -2,11 +2,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from arbitrag.cli.results import ResultFile
 from arbitrag.errors import DataError
-from arbitrag.files import check_writable, replacing, write_text
+from arbitrag.evaluate import runfile
+from arbitrag.files import check_writable, open_plain, replacing, write_text
+from arbitrag.llm.cache import FILE, CachedLLM
+from arbitrag.lock import Lock
+from arbitrag.testing import ScriptedLLM
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -50,3 +56,91 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_an_error_of_the_system_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^cannot write .*: File name too long$"):
         write_text(tmp_path / ("x" * 300), "x")
+
+
+class TestLinksThatWerePlanted:
+    """Nothing is written through a link, a pipe or a device, whoever put it there."""
+
+    @pytest.fixture
+    def victim(self, tmp_path: Path) -> Path:
+        path = tmp_path / "victim"
+        path.write_text("precious")
+        return path
+
+    @pytest.mark.parametrize("mode", ["ab", "wb", "xb"])
+    @pytest.mark.parametrize("dangling", [False, True])
+    def test_a_link_is_not_followed(
+        self, tmp_path: Path, victim: Path, mode: Literal["ab", "wb", "xb"], dangling: bool
+    ) -> None:
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "nothing" if dangling else victim)
+        with pytest.raises((DataError, FileExistsError), match=r"is a link to .*(victim|nothing), and|exists"):
+            open_plain(link, mode)
+        assert victim.read_text() == "precious"
+        assert not (tmp_path / "nothing").exists()
+
+    @pytest.mark.parametrize("mode", ["ab", "wb"])
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path, mode: Literal["ab", "wb"]) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(DataError, match="it is not a regular file, and Arbitrag writes to regular files only"):
+            open_plain(tmp_path / "pipe", mode)
+        with pytest.raises(DataError, match="it is a pipe or a device; name a file"), replacing(tmp_path / "pipe"):
+            pass
+
+    def test_the_modes_do_what_those_of_open_do(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        for mode, text, there in (("xb", b"1", b"1"), ("ab", b"2", b"12"), ("wb", b"3", b"3"), ("ab", b"4", b"34")):
+            with open_plain(path, mode) as file:  # type: ignore[arg-type]
+                file.write(text)
+            assert path.read_bytes() == there
+        with open_plain(tmp_path / "b", "wb") as file:
+            file.write(b"new")
+        assert (tmp_path / "b").read_bytes() == b"new"
+        assert (tmp_path / "b").stat().st_mode & 0o777 == 0o666 & ~umask()
+
+    def test_a_replaced_link_leaves_what_it_led_to(self, tmp_path: Path, victim: Path) -> None:
+        link = tmp_path / "link"
+        link.symlink_to(victim)
+        write_text(link, "new")
+        assert (link.read_text(), link.is_symlink(), victim.read_text()) == ("new", False, "precious")
+
+    def test_the_lock_of_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / ".rows.jsonl.lock").symlink_to(tmp_path / "made")
+        with pytest.raises(DataError, match=r"cannot write .*\.rows\.jsonl\.lock: it is a link to .*made"):
+            Lock(tmp_path / "rows.jsonl")
+        assert not (tmp_path / "made").exists()
+
+    @pytest.mark.parametrize("dangling", [False, True])
+    def test_a_file_of_answers(self, tmp_path: Path, victim: Path, dangling: bool) -> None:
+        path = tmp_path / "answers.jsonl"
+        victim.write_text("")
+        path.symlink_to(tmp_path / "made" if dangling else victim)
+        with pytest.raises(DataError, match="it is a link to"), ResultFile.opened(path, [], {}):
+            pass
+        assert victim.read_text() == ""
+        assert not (tmp_path / "made").exists()
+
+    def test_a_response_cache(self, tmp_path: Path) -> None:
+        (tmp_path / FILE).symlink_to(tmp_path / "made")
+        with pytest.raises(DataError, match="it is a link to"):
+            CachedLLM(ScriptedLLM({}), tmp_path)
+        assert not (tmp_path / "made").exists()
+
+    def test_a_run_file(self, tmp_path: Path) -> None:
+        real, link = tmp_path / "real.db", tmp_path / "run.db"
+        runfile.create(real, "CREATE TABLE t (a);")
+        link.symlink_to(real)
+        with pytest.raises(DataError, match=r"it is a link to .*real\.db"):
+            runfile.writer(link)
+        runfile.reader(link).close()  # reading is no harm
+        link.unlink()
+        link.symlink_to(tmp_path / "made")
+        with pytest.raises(DataError, match="is there already"):
+            runfile.create(link, "CREATE TABLE t (a);")
+        assert not (tmp_path / "made").exists()
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,15 +1,28 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and never through a link that somebody else may have put there."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from arbitrag.errors import DataError
+from arbitrag.text import printable
+
+# Windows has neither; there links are looked for before a file is opened.
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+# Without O_NONBLOCK a pipe would wait for its other end.
+_ALWAYS = _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = {
+    "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "wb": os.O_WRONLY | os.O_CREAT,
+    "xb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+}
 
 
 def write_text(path: Path, text: str) -> None:
@@ -30,12 +43,12 @@ def encoded(text: str) -> bytes:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that takes the place of ``path`` when the block ends, and vanishes when the block fails.
 
-    Raises DataError when the file cannot be written.
+    A link at ``path`` is replaced, what it leads to is not touched. Raises DataError when the file cannot be written.
     """
     check_writable(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    draft = draft_of(path)
     try:
-        with draft.open("xb") as file:
+        with open_plain(draft, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -47,6 +60,46 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             draft.unlink()
 
 
+def draft_of(path: Path) -> Path:
+    """A name beside ``path`` that nobody can guess, for a file that is to take its place."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
+def open_plain(path: Path, mode: Literal["ab", "wb", "xb"], *, buffering: int = -1) -> BinaryIO:
+    """Open a regular file for writing: append ("ab"), write anew ("wb"), or make one that is not there ("xb").
+
+    Raises DataError when a link, a pipe or a device lies at ``path``, which is never followed or opened, and OSError
+    as ``open`` does.
+    """
+    if not _NO_FOLLOW:
+        check_plain(path)
+    try:
+        number = os.open(path, _FLAGS[mode] | _ALWAYS, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
+            check_plain(path)
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise _not_plain(path, "is not a regular file")
+    if mode == "wb":  # not before it is known to be a regular file
+        os.truncate(number, 0)
+    return os.fdopen(number, "ab" if mode == "ab" else "wb", buffering)
+
+
+def check_plain(path: Path) -> None:
+    """Raise DataError when something lies at ``path`` that is not a regular file: a link, a pipe, a device.
+
+    For files that a library opens by their name, such as sqlite, which would follow a link.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            raise _not_plain(path, f"is a link to {printable(os.readlink(path))}")
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # nobody takes a folder for a file
+            raise _not_plain(path, "is not a regular file")
+
+
 def check_writable(path: Path) -> None:
     """Raise DataError when a file at ``path`` could not be made, before any work is spent on what goes into it."""
     folder = path.parent
@@ -54,5 +107,14 @@ def check_writable(path: Path) -> None:
         raise DataError(f"cannot write {path}: the folder {folder} does not exist; type: mkdir -p {folder}")
     if os.path.isdir(path):
         raise DataError(f"cannot write {path}: it is a folder; name a file in it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise DataError(f"cannot write {path}: it is a pipe or a device; name a file")
     if not os.access(folder, os.W_OK):
         raise DataError(f"cannot write {path}: no permission to write in {folder}")
+
+
+def _not_plain(path: Path, what: str) -> DataError:
+    shown = printable(str(path))
+    return DataError(
+        f"cannot write {shown}: it {what}, and Arbitrag writes to regular files only; remove it or name another"
+    )

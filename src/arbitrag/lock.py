@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from arbitrag.errors import DataError
-from arbitrag.files import check_writable
+from arbitrag.files import check_plain, check_writable
 from arbitrag.text import printable
 
 
@@ -21,10 +21,11 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         check_writable(path)
-        shown = printable(str(path))
+        shown, lock = printable(str(path)), path.with_name(f".{path.name}.lock")
+        check_plain(lock)
         with ExitStack() as opened:
             try:
-                connection = sqlite3.connect(path.with_name(f".{path.name}.lock"), timeout=0, isolation_level=None)
+                connection = sqlite3.connect(lock, timeout=0, isolation_level=None)
                 opened.callback(connection.close)
                 connection.execute("BEGIN EXCLUSIVE")
             except sqlite3.Error as error:

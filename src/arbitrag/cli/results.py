@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.files import check_writable, encoded, replacing
+from arbitrag.files import check_plain, check_writable, encoded, open_plain, replacing
 from arbitrag.lock import Lock
 from arbitrag.plain import parse_json
 from arbitrag.text import one_line
@@ -31,7 +30,7 @@ class ResultFile:
     path: Path
     finished: dict[str, tuple[int, int]] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
-    _file: FileIO | None = None
+    _file: BinaryIO | None = None
 
     @classmethod
     @contextmanager
@@ -46,6 +45,7 @@ class ResultFile:
         that another run made.
         """
         check_writable(path)
+        check_plain(path)
         results = cls(path)
         asked = {question.id: to_plain(question) for question in questions}
         results.given = given
@@ -73,7 +73,7 @@ class ResultFile:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
-            self._file = self.path.open("ab", buffering=0)
+            self._file = open_plain(self.path, "ab", buffering=0)
         except OSError as error:
             raise self._unwritable(error) from None
         with self._file:

@@ -11,14 +11,13 @@ The writer holds a ``Lock``, whose file is ``.RUN.db.lock``.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from arbitrag.errors import DataError
-from arbitrag.files import check_writable
+from arbitrag.files import check_plain, check_writable, draft_of, open_plain
 from arbitrag.text import printable
 
 APPLICATION = 0x41524254  # "ARBT", in the file's header
@@ -31,11 +30,12 @@ _SQLITE = b"SQLite format 3\x00"
 def create(path: Path, tables: str) -> None:
     """Make an empty run file in one step; raises DataError when it is there already or cannot be written."""
     check_writable(path)
-    if path.exists():
+    if os.path.lexists(path):
         raise DataError(f"{_shown(path)} is there already")
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    draft = draft_of(path)
     try:
         with told(path):
+            open_plain(draft, "xb").close()
             connection = sqlite3.connect(draft, isolation_level=None)
             try:
                 connection.executescript(
@@ -69,6 +69,7 @@ def reader(path: Path) -> sqlite3.Connection:
 def writer(path: Path) -> sqlite3.Connection:
     """A connection that writes; hold the ``Lock`` first. Raises DataError as ``reader`` does."""
     check(path)
+    check_plain(path)
     if not os.access(path, os.W_OK):
         raise DataError(f"cannot write {_shown(path)}: the file is read-only")
     check_writable(path)

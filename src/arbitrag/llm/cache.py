@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from arbitrag.errors import DataError, UsageError
+from arbitrag.files import check_plain
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Prompt, Sampling, Scores, Tokens
 from arbitrag.trace import Kind, decode, encode
 from arbitrag.types import to_plain
@@ -177,6 +178,7 @@ class _File:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"the cache folder {self.path.parent} cannot be made: {error.strerror}") from None
+        check_plain(self.path)
         try:
             # Every statement is a transaction of its own, so no other process waits for long.
             self._connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)

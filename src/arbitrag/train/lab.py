@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
+from arbitrag.files import open_plain
 from arbitrag.lab.world import SEED, open_world
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ def _line(trainer: Trainer, seconds: float, speed: float) -> str:
 
 def _log(folder: Path, line: str) -> None:
     print(line, flush=True)
-    with (folder / LOG).open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
+    with open_plain(folder / LOG, "ab") as file:
+        file.write(f"{line}\n".encode())
 
 
 def _write(trainer: Trainer, folder: Path) -> None:
