@@ -14,6 +14,7 @@ from arbitrag.methods import METHODS, load
 
 PACKAGE = Path(arbitrag.__file__).parent
 HEAVY = [
+    "httpx",
     "numpy",
     "openai",
     "onnxruntime",

@@ -16,7 +16,7 @@ import pytest
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import Message, Price, Prompt, Sampling, Tokens
-from arbitrag.llm.endpoint import LONGEST_WAIT_S
+from arbitrag.llm.endpoint import FIRST_WAIT_S, JITTER, LONGEST_WAIT_S
 from arbitrag.llm.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
 
@@ -168,10 +168,11 @@ async def test_a_quota_that_is_used_up_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("header", "least", "most"),
     [
-        ("7", 7.0, 7.0),
-        ("0", 0.0, 0.0),
-        ("-3", 0.0, 0.0),
-        ("86400", LONGEST_WAIT_S, LONGEST_WAIT_S),
+        ("7", 7.0, 7.0 * JITTER),
+        ("0", FIRST_WAIT_S, FIRST_WAIT_S * JITTER),
+        ("0.1", FIRST_WAIT_S, FIRST_WAIT_S * JITTER),
+        ("-3", FIRST_WAIT_S, FIRST_WAIT_S * JITTER),
+        ("86400", LONGEST_WAIT_S / JITTER, LONGEST_WAIT_S),
         ("nan", 0.25, 0.5),
         ("soon", 0.25, 0.5),
         ("", 0.25, 0.5),
@@ -188,7 +189,7 @@ async def test_retry_after_as_a_date() -> None:
     waits = Waits()
     with ScriptedServer(faults=[Fault.busy(formatdate(time.time() + 30, usegmt=True))]) as server:
         await ask(server, sleep=waits)
-    assert 25 <= waits[0] <= 30
+    assert 25 <= waits[0] <= 30 * JITTER
 
 
 async def test_a_cut_connection_is_tried_again() -> None:
@@ -200,7 +201,7 @@ async def test_a_cut_connection_is_tried_again() -> None:
 async def test_a_slow_server_is_tried_again_and_named() -> None:
     with (
         ScriptedServer(faults=[Fault.slow(5), Fault.slow(5)]) as server,
-        pytest.raises(BackendError, match=r"gave no answer within 0\.1 s \(2 attempts\)") as caught,
+        pytest.raises(BackendError, match=r"gave no whole answer within 0\.1 s \(2 attempts\)") as caught,
     ):
         await ask(server, timeout_s=0.1, retries=1, sleep=Waits())
     assert caught.value.status is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import sys
 import time
 import urllib.error
 import urllib.request
+import zlib
 from http.client import HTTPConnection, IncompleteRead
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 
 import arbitrag.testing
 from arbitrag.testing import Fault, ScriptedServer
-from arbitrag.testing.server import repeats
+from arbitrag.testing.server import bomb, repeats
 
 
 def post(server: ScriptedServer, path: str, **body: Any) -> Any:
@@ -177,3 +179,33 @@ def test_a_model_that_takes_its_time_answers_calls_side_by_side_and_looks_tokens
         with urllib.request.urlopen(request, timeout=10) as response:
             assert len(json.loads(response.read())["tokens"]) == 3
         assert time.perf_counter() - clock < 0.3
+
+
+def test_what_befalls_a_request_beside_errors() -> None:
+    faults = [
+        Fault.drip(0.0001),
+        Fault.charset("rot13"),
+        Fault.redirect("/v1/elsewhere", 302),
+        Fault.bomb(5000, "gzip"),
+    ]
+
+    with ScriptedServer(faults=faults) as server:
+        place = HTTPConnection(server.base_url.split("/")[2], timeout=10)
+        found = []
+        for _ in faults:
+            place.request("POST", "/v1/completions", json.dumps({"prompt": "a"}))
+            response = place.getresponse()
+            found.append((response.status, response.headers, response.read()))
+        place.close()
+    dripped, charset, redirect, packed = found
+    assert json.loads(dripped[2]) == json.loads(charset[2])
+    assert charset[1]["Content-Type"] == "application/json; charset=rot13"
+    assert (redirect[0], redirect[1]["Location"]) == (302, "/v1/elsewhere")
+    assert packed[1]["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed[2]) == b" " * 5000
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20 + 3])
+def test_a_bomb_holds_what_it_says(size: int) -> None:
+    assert gzip.decompress(gzip.decompress(bomb(size, "gzip, gzip"))) == b" " * size
+    assert zlib.decompress(bomb(size, "deflate")) == b" " * size

@@ -1,7 +1,8 @@
 """One OpenAI-compatible server: its address and key, how many requests at a time, when to try again, errors in words.
 
-Requests go through the official client; its own retries are off, so that there is one rule, the one below. Keys, and
-whatever else in an address is secret, are taken out of every text that leaves this module.
+Requests go through httpx. An attempt ends at its deadline, whatever the server sends meanwhile; a body is read no
+further than an answer to the request can be; redirects are not followed. Keys, and whatever else in an address is
+secret, are taken out of every text that leaves this module.
 """
 
 from __future__ import annotations
@@ -12,22 +13,34 @@ import json
 import math
 import os
 import random
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.request import getproxies
 
-import openai
+import httpx
 
+from arbitrag import __version__
 from arbitrag.address import Url
 from arbitrag.errors import BackendError, UsageError
 from arbitrag.hiding import Secrets
+from arbitrag.llm.body import ACCEPTED, BodyError, read
 from arbitrag.text import one_line
 
 OPENAI = "https://api.openai.com/v1"
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
+JITTER = 1.25  # a wait that the server asked for is lengthened at random by up to this factor
+# How large an answer may be. An answer's own frame, with what servers add (a trace, the prompt, timings):
+LEAST_BYTES = 1_000_000
+BYTES_PER_TOKEN = 4_000  # a written token with its log-probability and those of its rivals
+BYTES_PER_TEXT = 256_000  # an embedding: 10,000 numbers of 25 digits
+BYTES_PER_BYTE = 64  # a sent token with its likelihood: 2 to 8 bytes become up to 150
+LISTING_BYTES = 8_000_000  # the models of a large provider
+ERROR_BYTES = 100_000
 # Before the first question a mistyped address should be said soon; a server that was there may come back.
 PROBE_RETRIES = 2
 # A server that fails like this may well answer the same request a moment later.
@@ -44,6 +57,16 @@ class _Failure:
     status: int | None = None
     again: bool = False
     wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What came back: the status, the Retry-After and Location headers, and the body."""
+
+    status: int
+    retry_after: str
+    location: str
+    body: bytes
 
 
 class Endpoint:
@@ -82,18 +105,12 @@ class Endpoint:
         self._secrets = Secrets({key, *url.secrets})
         self._secrets.hide_in_logs()
         self._places = asyncio.Semaphore(concurrency)
+        self._large = asyncio.Lock()
         self._retries = retries
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._insists = True
-        self._client = openai.AsyncOpenAI(
-            api_key=key or "no-key",  # the client wants one; a server without keys does not look at it
-            base_url=url.base,
-            default_query=url.query,
-            default_headers=url.headers,
-            timeout=timeout_s,
-            max_retries=0,
-        )
+        self._client = _client(url, key, concurrency)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.shown!r})"
@@ -107,7 +124,7 @@ class Endpoint:
     @property
     def root(self) -> str:
         """The server's address without the ``/v1``, where servers keep routes of their own."""
-        return str(self._client.base_url).rstrip("/").removesuffix("/v1")
+        return self.shown.removesuffix("/v1")
 
     async def get(self, path: str) -> dict[str, Any]:
         """As ``post``, without a body."""
@@ -122,15 +139,17 @@ class Endpoint:
         return await self._request(path, dict(body))
 
     async def aclose(self) -> None:
-        await self._client.close()
+        await self._client.aclose()
 
     async def _request(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        sent = b"" if body is None else _as_json(body)
+        most_bytes = LISTING_BYTES if body is None else _most_bytes(body, len(sent))
         # The place is kept while waiting: a server that says "too many requests" should see fewer of them.
         async with self._places:
             attempt = 0
             while True:
                 attempt += 1
-                answer = await self._attempt(path, body)
+                answer = await self._attempt(path, sent, most_bytes)
                 if not isinstance(answer, _Failure):
                     return answer
                 retries = self._retries if self._insists or answer.status is not None else PROBE_RETRIES
@@ -139,41 +158,59 @@ class Endpoint:
                     raise BackendError(self.clean(f"{answer.message}{tried}"), status=answer.status)
                 await self._sleep(_wait_s(attempt, answer.wait_s))
 
-    async def _attempt(self, path: str, body: dict[str, Any] | None) -> dict[str, Any] | _Failure:
-        asked = self.shown.removesuffix("/v1") + path[len(self.root) :] if "://" in path else f"{self.shown}/{path}"
+    async def _attempt(self, path: str, sent: bytes, most_bytes: int) -> dict[str, Any] | _Failure:
+        """One request from the connection to the last byte, within the timeout."""
+        asked = path if "://" in path else f"{self.shown}/{path}"
         try:
-            if body is None:
-                text = await self._client.get(path, cast_to=str)
-            else:
-                text = await self._client.post(path, cast_to=str, body=body)
-        except openai.APITimeoutError:
-            return _Failure(f"{asked} gave no answer within {self._timeout_s:g} s", again=True)
-        except openai.APIConnectionError as error:
-            why = f"{type(error.__cause__).__name__}: {error.__cause__}" if error.__cause__ else str(error)
-            return _Failure(f"{asked} cannot be reached, or cut the connection: {self._said(why)}", again=True)
-        except openai.APIStatusError as error:
-            return self._refusal(asked, error)
-        except openai.OpenAIError as error:
-            return _Failure(f"{asked} gave an answer that cannot be read: {self._said(str(error))}", status=200)
-        except UnicodeDecodeError:
-            text = ""
-        try:
-            answer = json.loads(self._secrets.clean_reply(text))
-        except (ValueError, RecursionError):
-            answer = None
+            async with asyncio.timeout(self._timeout_s):
+                reply = await self._exchange(asked, sent, most_bytes)
+        except TimeoutError:
+            return _Failure(f"{asked} gave no whole answer within {self._timeout_s:g} s", again=True)
+        except httpx.HTTPError as error:
+            why = self._said(f"{type(error).__name__}: {error}")
+            return _Failure(f"{asked} cannot be reached, or cut the connection: {why}", again=True)
+        except BodyError as error:
+            return _Failure(f"{asked} gave an answer that is not read: it {error}", status=200)
+        except Exception as error:  # noqa: BLE001 - whatever a server sends, it fails its own request and nothing else
+            why = self._said(f"{type(error).__name__}: {error}")
+            return _Failure(f"{asked} gave an answer that cannot be read: {why}", status=200)
+        if reply.status not in range(200, 300):
+            return self._refusal(asked, reply)
+        answer = _parsed(reply.body, self._secrets)
         if isinstance(answer, dict):
             return answer
-        return _Failure(f"{asked} answered with something that is not a JSON object: '{self._said(text)}'", status=200)
+        said = self._said(_decoded(reply.body))
+        return _Failure(f"{asked} answered with something that is not a JSON object: '{said}'", status=200)
 
-    def _refusal(self, asked: str, error: openai.APIStatusError) -> _Failure:
-        status, code = error.status_code, getattr(error, "code", None)
+    async def _exchange(self, url: str, sent: bytes, most_bytes: int) -> _Reply:
+        headers = {"Content-Type": "application/json"} if sent else {}
+        request = self._client.build_request("POST" if sent else "GET", url, content=sent or None, headers=headers)
+        response = await self._client.send(request, stream=True)
+        try:
+            body = await read(response, most_bytes if response.is_success else ERROR_BYTES, self._large)
+        except BodyError as error:
+            if response.is_success:
+                raise
+            body = f"the text {error}".encode()
+        finally:
+            await response.aclose()
+        found = response.headers
+        return _Reply(response.status_code, found.get("retry-after", ""), found.get("location", ""), body)
+
+    def _refusal(self, asked: str, reply: _Reply) -> _Failure:
+        """A status other than success. Redirects are not followed: the key and the question stay with this server."""
+        status, body = reply.status, _parsed(reply.body, self._secrets)
+        said = body.get("error") or body if isinstance(body, dict) else body
+        code = said.get("code") if isinstance(said, dict) else None
         hint = "; set OPENAI_API_KEY to a valid key, or give api_key=" if status == 401 else ""
+        if status in range(300, 400):
+            hint = f", a redirect to {self._said(reply.location)}; no redirect is followed: type the final address"
         again = status in PASSING or (status >= 500 and self._insists)
         return _Failure(
-            f"{asked} answered {status}: {self._said(_reason(error.body) or error.response.text)}{hint}",
+            f"{asked} answered {status}: {self._said(_reason(said) or _decoded(reply.body))}{hint}",
             status=status,
             again=again and code != "insufficient_quota",  # waiting does not pay a bill
-            wait_s=_retry_after_s(error.response.headers.get("retry-after")),
+            wait_s=_retry_after_s(reply.retry_after),
         )
 
     def clean(self, text: str) -> str:
@@ -183,6 +220,52 @@ class Endpoint:
     def _said(self, text: str) -> str:
         """A text of the server's on one line, short and printable."""
         return one_line(self.clean(text), 300) or "(nothing)"
+
+
+def _client(url: Url, key: str, concurrency: int) -> httpx.AsyncClient:
+    """A client that follows no redirect and keeps as many connections as there are requests at a time."""
+    headers = {"Accept": "application/json", "Accept-Encoding": ACCEPTED, "User-Agent": f"arbitrag/{__version__}"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    headers |= url.headers
+    if _is_openai(url):
+        of_account = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+        headers |= {name: os.environ[variable] for name, variable in of_account.items() if os.environ.get(variable)}
+    plain = url.scheme == "http" and not getproxies()
+    return httpx.AsyncClient(
+        headers=headers,
+        params=url.query,
+        timeout=None,  # each attempt has a deadline of its own
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=concurrency),
+        follow_redirects=False,
+        # Reading the certificate authorities takes 0.07 s; without encryption nobody asks for them.
+        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True,
+    )
+
+
+def _as_json(body: Mapping[str, Any]) -> bytes:
+    """A request's body. A lone surrogate, which UTF-8 cannot hold, is sent as a question mark."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+
+
+def _most_bytes(body: Mapping[str, Any], sent_bytes: int) -> int:
+    """How large an answer may be: by the tokens that may be written, the texts to encode, and the bytes that were sent,
+    whose likelihoods may come back."""
+    written = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    texts = body.get("input") or ()
+    return LEAST_BYTES + BYTES_PER_TOKEN * written + BYTES_PER_TEXT * len(texts) + BYTES_PER_BYTE * sent_bytes
+
+
+def _decoded(body: bytes) -> str:
+    return body.decode("utf-8", "replace")
+
+
+def _parsed(body: bytes, secrets: Secrets) -> object:
+    """JSON, in UTF-8 whatever the Content-Type says (RFC 8259), without the secrets; None for anything else."""
+    try:
+        return json.loads(secrets.clean_reply(body.decode("utf-8-sig")))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _is_openai(url: Url) -> bool:
@@ -220,10 +303,12 @@ def _retry_after_s(value: str | None) -> float | None:
 
 
 def _wait_s(attempt: int, asked_s: float | None) -> float:
-    """How long to wait after a failed attempt (the first is 1): what the server asked for, or twice as long each time.
+    """How long to wait after a failed attempt (the first is 1): twice as long each time, up to LONGEST_WAIT_S.
 
-    The jitter takes up to half away, so that callers who failed together do not come back together.
+    A server may ask for longer, not for less. Both are spread at random, so that callers who failed together do not
+    come back together: what was asked for is lengthened, our own wait shortened by up to half.
     """
-    if asked_s is not None:
-        return min(asked_s, LONGEST_WAIT_S)
-    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
+    own_s = min(FIRST_WAIT_S * 2.0 ** (attempt - 1), LONGEST_WAIT_S)
+    if asked_s is None:
+        return own_s * random.uniform(0.5, 1.0)
+    return min(max(asked_s, own_s), LONGEST_WAIT_S / JITTER) * random.uniform(1.0, JITTER)

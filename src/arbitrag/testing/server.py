@@ -14,8 +14,10 @@ import json
 import math
 import re
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, Self
 
@@ -26,19 +28,25 @@ Likelihood = Callable[[str, str], float]
 Replies = Sequence[str] | Mapping[str, str] | Callable[[Prompt], str]
 Style = Literal["none", "ids", "echo"]
 
+_WINDOW = {"gzip": 31, "x-gzip": 31, "deflate": 15}  # zlib's name for the format around the same packed bytes
 _TOKEN = re.compile(r"\s*\S+|\s+$")
 BEGIN = "<s>"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one request instead of an answer (``delay_s`` alone: the answer, late)."""
+    """What happens to one request instead of an answer.
+
+    Without a ``status`` the answer comes all the same: late by ``delay_s``, with other ``headers``, or a byte at a time
+    with ``drip_s`` between two of them.
+    """
 
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: str = ""
+    body: str | bytes = ""
     delay_s: float = 0.0
     cuts: bool = False
+    drip_s: float = 0.0
 
     @classmethod
     def busy(cls, retry_after: str = "") -> Fault:
@@ -60,9 +68,44 @@ class Fault:
         return cls(cuts=True)
 
     @classmethod
-    def says(cls, body: str) -> Fault:
+    def says(cls, body: str | bytes, content_type: str = "application/json") -> Fault:
         """200 with this body, whatever it is."""
-        return cls(200, {}, body)
+        return cls(200, {"Content-Type": content_type}, body)
+
+    @classmethod
+    def drip(cls, seconds: float) -> Fault:
+        """The answer a byte at a time, its first line included, so that there is always something to wait for."""
+        return cls(drip_s=seconds)
+
+    @classmethod
+    def charset(cls, name: str) -> Fault:
+        """The answer, in UTF-8 as ever, under a Content-Type that names this charset."""
+        return cls(headers={"Content-Type": f"application/json; charset={name}"})
+
+    @classmethod
+    def redirect(cls, to: str, status: int = 307) -> Fault:
+        return cls(status, {"Location": to})
+
+    @classmethod
+    def bomb(cls, decoded_bytes: int = 2**30, encoding: str = "gzip") -> Fault:
+        """200 with spaces that decode to this many bytes; ``encoding`` is gzip, deflate, or several of them."""
+        return cls(200, {"Content-Encoding": encoding}, bomb(decoded_bytes, encoding))
+
+
+@cache
+def bomb(decoded_bytes: int, encoding: str = "gzip") -> bytes:
+    """``decoded_bytes`` of spaces, compressed by each part of a Content-Encoding in turn (identity adds nothing)."""
+    first, *more = (each.strip() for each in encoding.split(","))
+    packing = zlib.compressobj(9, wbits=_WINDOW[first])
+    block = b" " * min(decoded_bytes, 2**20)
+    packed = bytearray()
+    for begin in range(0, decoded_bytes, len(block) or 1):
+        packed += packing.compress(block[: decoded_bytes - begin])
+    packed += packing.flush()
+    for each in more:
+        again = zlib.compressobj(9, wbits=_WINDOW[each])
+        packed = bytearray(again.compress(bytes(packed)) + again.flush())
+    return bytes(packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +243,7 @@ class ScriptedServer:
         self.most_at_a_time = max(self.most_at_a_time, self._under_way)
         try:
             await asyncio.sleep(fault.delay_s if fault else self._delay_s if "completions" in request.path else 0)
-            writer.write(self._reply_to(request, fault))
-            await writer.drain()
+            await _write(writer, self._reply_to(request, fault), fault.drip_s if fault else 0.0)
         finally:
             self._under_way -= 1
         return not (fault and fault.cuts)
@@ -214,8 +256,8 @@ class ScriptedServer:
             status, extra, body = fault.status, fault.headers, fault.body
         else:
             status, answer = self._answer(request)
-            extra, body = {}, json.dumps(answer)
-        content = body.encode("utf-8", "surrogateescape")
+            extra, body = fault.headers if fault else {}, json.dumps(answer)
+        content = body if isinstance(body, bytes) else body.encode("utf-8", "surrogateescape")
         head = {"Content-Type": "application/json", "Content-Length": str(len(content)), **extra}
         shown = "".join(f"{name}: {value}\r\n" for name, value in head.items())
         return f"HTTP/1.1 {status} Scripted\r\n{shown}\r\n".encode("latin-1") + content
@@ -302,6 +344,18 @@ class ScriptedServer:
     def _text_of(self, ids: Sequence[int]) -> str:
         texts = {id: token for token, id in self._ids.items()}
         return "".join(texts[id] for id in ids)
+
+
+async def _write(writer: asyncio.StreamWriter, response: bytes, drip_s: float) -> None:
+    """The response at once, or a byte at a time with a pause after each."""
+    if not drip_s:
+        writer.write(response)
+        await writer.drain()
+        return
+    for byte in response:
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(drip_s)
 
 
 def _prompt(body: Mapping[str, Any], text_of: Callable[[Sequence[int]], str]) -> Prompt:
