@@ -66,6 +66,16 @@ def test_every_format_is_written_whole(command: Command, run: Path, tmp_path: Pa
     assert written["command"] == f"arbitrag bench report {run}"
 
 
+def test_html_is_the_page_in_a_file(command: Command, run: Path, tmp_path: Path) -> None:
+    assert command("bench", "report", run, "--format", "html", "-o", tmp_path / "a.html").status == 0
+    assert command("bench", "report", run, "--html", tmp_path / "b.html").status == 0
+    assert (tmp_path / "b.html").read_bytes() == (tmp_path / "a.html").read_bytes()
+    for other in (("-o", "x"), ("--json",), ("--format", "md")):
+        done = command("bench", "report", run, "--html", tmp_path / "c.html", *other)
+        assert (done.status, done.err[:44]) == (2, "UsageError: --html FILE is --format html -o ")
+    assert not (tmp_path / "c.html").exists()
+
+
 def test_the_report_may_be_of_a_part(command: Command, run: Path) -> None:
     arguments = ("--metric", "contains,f1", "--metric", "em", "--system", "direct", "--set", "mine", "--seed", "3")
     found = json.loads(command("bench", "report", run, "--json", "--resamples", "100", *arguments).out)

@@ -50,6 +50,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there instead of printing it.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: --format html -o FILE.")
+    ] = None,
     metrics: Metrics = None,
     sets: Sets = None,
     systems: Systems = None,
@@ -73,6 +76,10 @@ def report(
     from arbitrag.evaluate.store import Store
     from arbitrag.files import check_writable
 
+    if html is not None:
+        if out is not None or as_json or format not in (Format.TEXT, Format.HTML):
+            raise UsageError("--html FILE is --format html -o FILE; leave --format, -o and --json out beside it")
+        format, out = Format.HTML, html
     if as_json and format not in (Format.TEXT, Format.JSON):
         raise UsageError(f"--json and --format {format.value} exclude each other; give one of them")
     if out is not None:
