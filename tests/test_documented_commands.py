@@ -43,7 +43,6 @@ STAND_INS = [
     (r"\bID\b", "q1"),
     (r"\bbench show FILE\b", "bench show mine.db"),
     (r"\$\(jq -r \.typed best\.json\)", "trustmargin threshold=-1.0"),
-    (r"ask --questions questions", "ask --questions asked"),  # as long as ask refuses rows that have answers
     # Smaller than on the page, where it would take minutes.
     (r"build-trd --from lab --llm lab", "build-trd --from lab --llm lab --size 40"),
     (r"--size 50000", "--size 7000"),
@@ -134,10 +133,6 @@ def _questions(name: str) -> Callable[[Run], None]:
     return lambda run: _write(name, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def _asked(run: Run) -> None:
-    _write("asked.jsonl", '{"question": "Who runs the harbour?"}\n')
-
-
 def _write(name: str, text: str) -> None:
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_text(text, encoding="utf-8")
@@ -188,7 +183,6 @@ MADE: dict[str, Callable[[Run], None]] = {
     "questions.jsonl": _questions("questions.jsonl"),
     "mine.jsonl": _questions("mine.jsonl"),
     "towns.jsonl": _questions("towns.jsonl"),
-    "asked.jsonl": _asked,
     "FOLDER": _museums,
     "trd-lab": _by("arbitrag data build-trd --from lab --llm lab --size 40 -o trd-lab"),
     "docs/trd.md": lambda run: _write("docs/trd.md", "<!-- examples -->\n<!-- end of examples -->\n"),
