@@ -126,10 +126,10 @@ def _opened(address: str, options: Options, concurrency: int) -> LLM:
 
     kind = address.partition(":")[0]
     if kind == "openai":
-        retries = {} if options.retries is None else {"retries": options.retries}
+        retries: dict[str, Any] = {} if options.retries is None else {"retries": options.retries}
         return open_llm(address, concurrency=concurrency, **retries)
     own_process = kind in ("lab", "onnx") and "own_process=" not in address  # which then says so itself
-    wanted = {"own_process": own_process, "deterministic": bool(options.deterministic)}
+    wanted: dict[str, Any] = {"own_process": own_process, "deterministic": bool(options.deterministic)}
     return open_llm(address, **{name: value for name, value in wanted.items() if value})
 
 

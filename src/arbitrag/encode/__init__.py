@@ -7,6 +7,7 @@ from typing import Any
 from arbitrag.address import split_server
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import UsageError, unknown
+from arbitrag.trust import FromFile
 
 KINDS = {
     "hash": "hash (no model: words and their spelling, see arbitrag.encode.hashed)",
@@ -15,16 +16,25 @@ KINDS = {
     "onnx": "onnx:FOLDER (onnxruntime, in this process)",
     "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible embeddings endpoint)",
 }
+_FILES_ONLY = {"local_files_only": True}
 
 
-def open_encoder(address: str, **options: Any) -> Encoder:
+def open_encoder(address: str, *, source: FromFile | None = None, **options: Any) -> Encoder:
     """The encoder at an address such as ``hash``, ``st:BAAI/bge-small-en-v1.5``, ``bge-m3:BAAI/bge-m3``,
     ``onnx:folder`` or ``openai:MODEL``.
 
-    ``options`` go to the encoder (see its constructor). Raises UsageError for an address that is not one of these,
-    MissingExtra when the encoder's packages are not installed, BackendError when the model cannot be loaded.
+    ``options`` go to the encoder (see its constructor). ``source`` says that the address stands in a file: then it is
+    opened only when nothing leaves this machine by it (see ``trust``).
+
+    Raises UsageError for an address that is not one of these or that must be typed again, MissingExtra when the
+    encoder's packages are not installed, BackendError when the model cannot be loaded.
     """
     kind, _, rest = address.partition(":")
+    local: dict[str, Any] = {}
+    if source is not None:
+        source.check(address)
+        local = {"openai": {"typed": False}, "st": _FILES_ONLY, "bge-m3": _FILES_ONLY}.get(kind, {})
+    options |= local
     if kind not in KINDS:
         raise unknown("encoder", kind, KINDS, hint=f"An address looks like {KINDS['st']}.")
     if kind == "hash":

@@ -47,8 +47,11 @@ class BgeM3Encoder:
         batch: int = 16,
         max_tokens: int = 8192,
         revision: str | None = None,
+        local_files_only: bool = False,
     ) -> None:
         """Load it, onto the GPU where there is one and no ``device`` is named; ``dtype`` is torch's name of one.
+
+        Code that comes with a model is never run. ``local_files_only`` takes no step to the hub.
 
         Raises MissingExtra without transformers, BackendError when it cannot be loaded, DataError when a head is
         missing or of another shape.
@@ -59,11 +62,11 @@ class BgeM3Encoder:
         except ImportError as error:
             raise MissingExtra("hf", f"bge-m3:{model}") from error
         self.name = f"bge-m3:{model}"
-        folder = _folder(model, revision)
+        folder = _folder(model, revision, local_files_only)
         try:
             kind = getattr(torch, dtype) if dtype else torch.float32
-            self._tokenizer = AutoTokenizer.from_pretrained(folder)
-            network = AutoModel.from_pretrained(folder, dtype=kind)
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            network = AutoModel.from_pretrained(folder, dtype=kind, trust_remote_code=False)
         except Exception as error:  # (transformers raises whatever its parts raise)
             raise BackendError(f"{self.name} cannot be loaded: {one_line(str(error), 300)}") from error
         there = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -144,14 +147,17 @@ class BgeM3Encoder:
         return found
 
 
-def _folder(model: str, revision: str | None) -> Path:
+def _folder(model: str, revision: str | None, local_files_only: bool) -> Path:
     """Where the files are; those of a named model are downloaded, or found where they were before."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(_WANTED)))
+        found = snapshot_download(
+            model, revision=revision, allow_patterns=list(_WANTED), local_files_only=local_files_only
+        )
+        return Path(found)
     except Exception as error:  # (errors of the network and of the hub share no base class)
         raise BackendError(
             f"bge-m3:{model} is no folder, and cannot be downloaded: {one_line(str(error), 200)}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from arbitrag.encode.base import Encoder, Kind
 from arbitrag.errors import IndexFileError
 from arbitrag.text import printable
+from arbitrag.trust import FromFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 class LaterEncoder:
     """Stands for the encoder at an address, whose vectors have this identity and width."""
 
-    def __init__(self, address: str, identity: str, width: int) -> None:
+    def __init__(self, address: str, identity: str, width: int, source: FromFile | None = None) -> None:
         self.name = address
         self.identity = identity
         self._width = width
+        self._source = source
         self._opening = asyncio.Lock()
         self._opened: Encoder | None = None
 
@@ -46,7 +48,7 @@ class LaterEncoder:
 
         async with self._opening:
             if self._opened is None:
-                opened = await asyncio.to_thread(open_encoder, self.name)
+                opened = await asyncio.to_thread(open_encoder, self.name, source=self._source)
                 if opened.identity != self.identity:
                     await opened.aclose()
                     raise IndexFileError(

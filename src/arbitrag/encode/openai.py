@@ -35,6 +35,7 @@ class OpenAIEncoder:
         concurrency: int = 8,
         retries: int = 5,
         timeout_s: float = 120.0,
+        typed: bool = True,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """``dimensions`` asks a model that can shorten its vectors for this width.
@@ -46,7 +47,7 @@ class OpenAIEncoder:
         if not model or batch < 1:
             raise UsageError("an embeddings model has a name and a batch of at least 1 text, as in openai:bge-m3@URL")
         self._endpoint = Endpoint(
-            base_url, api_key, concurrency=concurrency, retries=retries, timeout_s=timeout_s, sleep=sleep
+            base_url, api_key, concurrency=concurrency, retries=retries, timeout_s=timeout_s, sleep=sleep, typed=typed
         )
         self._model = model
         self._dimensions = dimensions

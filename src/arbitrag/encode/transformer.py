@@ -22,7 +22,8 @@ class TransformerEncoder:
     """The encoder ``st:NAME-OR-PATH``. Texts longer than the model reads are cut by the library."""
 
     def __init__(self, model: str, *, device: str | None = None, batch: int = 32, **options: Any) -> None:
-        """Load it. ``options`` go to ``SentenceTransformer`` (``truncate_dim``, ``model_kwargs``, ``revision`` ...).
+        """Load it; code that comes with a model is not run. ``options`` go to ``SentenceTransformer``
+        (``truncate_dim``, ``model_kwargs``, ``revision`` ...).
 
         Raises MissingExtra without the library, BackendError when there is no such model.
         """
@@ -31,7 +32,7 @@ class TransformerEncoder:
         except ImportError as error:
             raise MissingExtra("dense", f"st:{model}") from error
         try:
-            self._model = SentenceTransformer(model, device=device, **options)
+            self._model = SentenceTransformer(model, device=device, **{"trust_remote_code": False, **options})
             width = self._model.get_embedding_dimension()
         except Exception as error:  # (the library raises whatever its parts raise)
             raise BackendError(f"st:{model} cannot be loaded: {one_line(str(error), 300)}") from error

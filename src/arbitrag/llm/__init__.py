@@ -7,6 +7,7 @@ from typing import Any
 from arbitrag.address import split_server
 from arbitrag.errors import UsageError, unknown
 from arbitrag.llm.base import LLM
+from arbitrag.trust import FromFile
 
 KINDS = {
     "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
@@ -22,13 +23,18 @@ SETTINGS: dict[str, dict[str, type]] = {
 _VALUES = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
-def open_llm(address: str, **options: Any) -> LLM:
+def open_llm(address: str, *, source: FromFile | None = None, **options: Any) -> LLM:
     """The model at an address such as ``openai:gpt-4o-mini``, ``hf:Qwen/Qwen3-0.6B``, ``onnx:folder`` or ``lab``.
 
-    ``options`` go to the backend (see its constructor). Raises UsageError for an address that is not one of these,
-    MissingExtra when the backend's packages are not installed, BackendError when the model cannot be loaded.
+    ``options`` go to the backend (see its constructor). ``source`` says that the address stands in a file: then it is
+    opened only when nothing leaves this machine by it (see ``trust``).
+
+    Raises UsageError for an address that is not one of these or that must be typed again, MissingExtra when the
+    backend's packages are not installed, BackendError when the model cannot be loaded.
     """
     kind, _, rest = address.partition(":")
+    if source is not None:
+        source.check(address)
     if kind not in KINDS:
         raise unknown("backend", kind, KINDS, hint=f"An address looks like {KINDS['openai']}.")
     if kind == "lab":
@@ -41,10 +47,12 @@ def open_llm(address: str, **options: Any) -> LLM:
         from arbitrag.llm.openai import OpenAILLM
 
         model, base_url = split_server(rest)
+        options |= {} if source is None else {"typed": False}
         return OpenAILLM(model, base_url=base_url or None, **options)
     name, _, settings = rest.partition("?")
     options = {**_settings(kind, settings), **options}
     if kind == "hf":
+        options |= {} if source is None else {"local_files_only": True}
         from arbitrag.llm.hf import open_hf
 
         return open_hf(name, **options)

@@ -30,6 +30,7 @@ def open_hf(
     batch_tokens: int | None = None,
     price: Price | None = None,
     revision: str | None = None,
+    local_files_only: bool = False,
     wording: str | Path | None = None,
 ) -> Engine:
     """The model in a folder, or of that name on the Hugging Face hub. Code that comes with a model is never run.
@@ -38,6 +39,8 @@ def open_hf(
     the one that suits it: ``offer().evidence`` says which, and why. ``quantize`` is what transformers takes as
     ``quantization_config``. ``prefix_bytes`` bounds the prefix store: 1 GiB, on a GPU a quarter of the memory left free
     by the model. ``batch_rows`` write at the same time at most, and ``batch_tokens`` are read in one pass.
+
+    ``local_files_only`` opens what is on this machine already, and does not ask the hub.
 
     Raises MissingExtra without torch and transformers, UsageError for an unknown device or precision, BackendError when
     the model cannot be loaded or keeps no keys and values.
@@ -52,7 +55,8 @@ def open_hf(
 
     place, why_place = _device(torch, device)
     precision, why_precision = _precision(torch, place, dtype)
-    model, tokenizer = _load(transformers, path_or_name, revision, getattr(torch, precision), quantize, place)
+    kind = getattr(torch, precision)
+    model, tokenizer = _load(transformers, path_or_name, revision, kind, quantize, place, local_files_only)
     ends = getattr(model.generation_config, "eos_token_id", None)
     if ends is None:
         ends = model.config.eos_token_id
@@ -114,11 +118,17 @@ def _precision(torch: Any, device: str, asked: str | None) -> tuple[str, str]:
 
 
 def _load(
-    transformers: Any, path_or_name: str, revision: str | None, dtype: Any, quantize: Any, device: str
+    transformers: Any,
+    path_or_name: str,
+    revision: str | None,
+    dtype: Any,
+    quantize: Any,
+    device: str,
+    local_files_only: bool,
 ) -> tuple[Any, Any]:
     if not Path(path_or_name).is_dir() and (path_or_name.startswith((".", "~", os.sep)) or os.sep * 2 in path_or_name):
         raise BackendError(f"there is no folder {path_or_name}; give a checkpoint's folder or its name on the hub")
-    options = {"revision": revision, "trust_remote_code": False}
+    options = {"revision": revision, "trust_remote_code": False, "local_files_only": local_files_only}
     place = {"device_map": device, "quantization_config": quantize} if quantize is not None else {}
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path_or_name, **options)

@@ -54,6 +54,7 @@ class OpenAILLM:
         price: Price | None = None,
         wording: Path | None = None,
         chat: bool = True,
+        typed: bool = True,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """``base_url`` falls back on OPENAI_BASE_URL and then OpenAI, ``api_key`` on OPENAI_API_KEY.
@@ -61,14 +62,15 @@ class OpenAILLM:
         At most ``concurrency`` requests are under way at a time. One that fails in a way that may pass (408, 409, 429,
         5xx, no connection, no answer within ``timeout_s``) is tried ``retries`` times more, after the Retry-After that
         the server asks for, or after 0.5 s, 1 s, 2 s ... up to a minute. ``chat=False`` is for a base model without a
-        chat template: messages are sent as plain text to ``/completions``. ``sleep`` is for tests.
+        chat template: messages are sent as plain text to ``/completions``. ``typed`` says that a person named the
+        server: one that a file names is not given OPENAI_API_KEY. ``sleep`` is for tests.
 
         Raises UsageError when the address needs a key and there is none; nothing is sent before the first call.
         """
         if not model:
             raise UsageError("the address names no model; it looks like openai:gpt-4o-mini")
         self._endpoint = Endpoint(
-            base_url, api_key, concurrency=concurrency, retries=retries, timeout_s=timeout_s, sleep=sleep
+            base_url, api_key, concurrency=concurrency, retries=retries, timeout_s=timeout_s, sleep=sleep, typed=typed
         )
         self.name = f"openai:{model}" + (f"@{self._endpoint.shown}" if base_url else "")
         self.identity = f"openai:{model}@{self._endpoint.shown}" + ("" if chat else "#plain")

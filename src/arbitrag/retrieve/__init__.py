@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.retrieve.base import Retriever
-from arbitrag.retrieve.manifest import has_vectors
+from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
 from arbitrag.text import printable
+from arbitrag.trust import FromFile
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
@@ -28,15 +29,16 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     """The index at a path, made by ``arbitrag index``, or passages on a server.
 
     ``mode`` says how an index at a path is searched: by words ("bm25"), by vectors ("dense"), or by both ("hybrid",
-    which is what an index with vectors does without a choice). Its encoder is the one that it was made with.
+    which is what an index with vectors does without a choice). Its encoder is the one that it was made with: the
+    index names it, and where it is not on this machine it has to be given (see ``trust``).
 
     A server's address is one of ``servers.KINDS``, with ``?table=``, ``mode=`` or ``text_field=`` at its end where they
     are wanted; what else stands there goes to the server's driver. ``encoder`` is what the vectors were made
     with, and stays the caller's to close; a path needs none. A path that exists is always a path.
 
-    Raises UsageError for an unknown kind, MissingExtra when its packages are not installed, IndexFileError for an index
-    that is missing, corrupt or of another version or encoder, BackendError for a server that cannot be reached. No
-    error repeats an address that may hold a password.
+    Raises UsageError for an unknown kind or an encoder that must be given, MissingExtra when its packages are not
+    installed, IndexFileError for an index that is missing, corrupt or of another version or encoder, BackendError for
+    a server that cannot be reached. No error repeats an address that may hold a password.
     """
     found = _KIND.fullmatch(address) if isinstance(address, str) else None
     if found is None or os.path.exists(address):  # False, not an error, for a text too long to be a path
@@ -110,9 +112,10 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
 
     vectors = StoredVectors(path)
     manifest = vectors.current()[0].manifest
+    source = FromFile(str(path / VECTORS / VECTORS_FILE), "--encoder")
     if mode == "bm25":
-        maker = LaterEncoder(manifest.encoder, manifest.identity, manifest.width)
+        maker = LaterEncoder(manifest.encoder, manifest.identity, manifest.width, source)
         return WithEmbeddings(texts, vectors, maker, closes=True)
-    opened = encoder or open_encoder(manifest.encoder)
+    opened = encoder or open_encoder(manifest.encoder, source=source)
     dense = DenseIndex(texts, vectors, opened, path, closes=encoder is None)
     return dense if mode == "dense" else WithEmbeddings(HybridRetriever(texts, dense), vectors, opened)

@@ -24,6 +24,7 @@ import numpy as np
 
 from arbitrag.address import Url
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
+from arbitrag.hiding import Secrets
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
 from arbitrag.text import one_line
@@ -67,6 +68,7 @@ class ElasticRetriever:
         closes_encoder: bool,
     ) -> None:
         self._client = client
+        self._secrets = _secrets(url)
         self._shown = f"index '{one_line(index)}' at {url.shown}"
         self._index = index
         self._mode: Mode = mode
@@ -117,7 +119,7 @@ class ElasticRetriever:
         body = await self._body(query, k, [{"term": {f"metadata.{key}": word}} for key, word in (where or {}).items()])
         if body is None:
             return ()
-        with _errors(self._shown):
+        with _errors(self._shown, self._secrets):
             reply = await self._client.search(index=self._index, body=body)
         return tuple(self._passages(reply))
 
@@ -148,7 +150,7 @@ class ElasticRetriever:
         async with self._checking:
             if self._checked:
                 return
-            with _errors(self._shown):
+            with _errors(self._shown, self._secrets):
                 reply = await self._client.indices.get_mapping(index=self._index)
             for described in reply.values():
                 _suits(described.get("mappings", {}), encoder, self._shown)
@@ -186,6 +188,7 @@ async def load(
     BackendError when it is away.
     """
     address = Url.of(url)
+    secrets = _secrets(address)
     shown = f"index '{one_line(index)}' at {address.shown}"
     total = len(passages) if isinstance(passages, Sequence) else None
     done = 0
@@ -194,7 +197,7 @@ async def load(
             vectors = None
             if encoder is not None:
                 vectors = await encoder.encode([encoded_text(passage) for passage in batch], kind="passage")
-            with _errors(shown):
+            with _errors(shown, secrets):
                 if done == 0:
                     await _prepare(client, index, encoder, None if vectors is None else int(vectors.shape[1]), shown)
                 await async_bulk(client, _actions(batch, vectors), index=index)
@@ -202,9 +205,16 @@ async def load(
             if progress is not None:
                 progress(done, total, "passages")
         if done:
-            with _errors(shown):
+            with _errors(shown, secrets):
                 await client.indices.refresh(index=index)
     return done
+
+
+def _secrets(url: Url) -> Secrets:
+    """What may not be seen, kept out of the client's log as long as this is held."""
+    found = Secrets({os.environ.get("ELASTIC_API_KEY", ""), *url.secrets})
+    found.hide_in_logs()
+    return found
 
 
 def _client(url: Url, timeout_s: float) -> AsyncElasticsearch:
@@ -260,8 +270,14 @@ async def _actions(batch: Sequence[Passage], vectors: np.ndarray | None) -> Asyn
 
 
 @contextmanager
-def _errors(shown: str) -> Iterator[None]:
-    """The client's errors as ours, with what to type next; ``shown`` is the index and where it is."""
+def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
+    """The client's errors as ours, clean and with what to type next; ``shown`` is the index and where it is."""
+    with secrets.kept(), _told(shown, secrets):
+        yield
+
+
+@contextmanager
+def _told(shown: str, secrets: Secrets) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
@@ -275,12 +291,11 @@ def _errors(shown: str) -> Iterator[None]:
     except UnsupportedProductError as error:
         raise BackendError(f"{shown}: what answers there is not Elasticsearch") from error
     except ApiError as error:
-        said = one_line(str(error.message), 200)
+        said = one_line(secrets.clean(str(error.message)), 200)
         raise BackendError(f"{shown} cannot answer ({error.status_code}): {said}", status=error.status_code) from error
     except BulkIndexError as error:
-        first = one_line(str(error.errors[0]), 300) if error.errors else ""
+        first = one_line(secrets.clean(str(error.errors[0])), 300) if error.errors else ""
         raise DataError(f"{shown} refuses {len(error.errors)} passages, the first: {first}") from error
     except TransportError as error:
-        raise BackendError(
-            f"cannot reach {shown}: {one_line(str(error), 200)}\nCheck that the server runs, and its address."
-        ) from error
+        said = one_line(secrets.clean(str(error)), 200)
+        raise BackendError(f"cannot reach {shown}: {said}\nCheck that the server runs, and its address.") from error

@@ -27,6 +27,7 @@ from arbitrag.retrieve.vectors import (
     tags_of,
 )
 from arbitrag.text import printable
+from arbitrag.trust import FromFile
 from arbitrag.types import Passage
 
 T = TypeVar("T")
@@ -45,8 +46,11 @@ def open_embedder(index: Path, encoder: str | Encoder | None, *, new: bool) -> I
     An encoder that is opened here is closed here.
     """
     if encoder is None or isinstance(encoder, str):
-        address = encoder or read_vector_manifest(index / VECTORS).encoder
-        opened = open_encoder(address)
+        if encoder is None:
+            source = FromFile(str(index / VECTORS / VECTORS_FILE), "--encoder")
+            opened = open_encoder(read_vector_manifest(index / VECTORS).encoder, source=source)
+        else:
+            opened = open_encoder(encoder)
         with Embedder(index, opened, new=new) as embedder:
             try:
                 yield embedder

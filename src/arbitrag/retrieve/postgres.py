@@ -215,6 +215,10 @@ class PostgresRetriever:
 
     async def _rows(self, statement: sql.Composed, values: Mapping[str, Any], depth: int) -> list[tuple[Any, ...]]:
         """The rows of a statement; ``depth`` is how many neighbours it asks of the vector index, 0 for none."""
+        with self._place.secrets.kept():
+            return await self._fetched(statement, values, depth)
+
+    async def _fetched(self, statement: sql.Composed, values: Mapping[str, Any], depth: int) -> list[tuple[Any, ...]]:
         server = f"PostgreSQL at {self._place.server}"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -288,6 +292,18 @@ async def load(
     Raises what ``PostgresRetriever.open`` raises, and DataError for a passage that the server refuses.
     """
     place = Place.of(dsn, table)
+    with place.secrets.kept():
+        return await _load(place, passages, encoder, language, progress, timeout_s)
+
+
+async def _load(
+    place: Place,
+    passages: Iterable[Passage],
+    encoder: Encoder | None,
+    language: str,
+    progress: Progress | None,
+    timeout_s: float,
+) -> int:
     total = len(passages) if isinstance(passages, Sequence) else None
     connection = await asyncio.to_thread(place.connect, timeout_s)
     done = 0

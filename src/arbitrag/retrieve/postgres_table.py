@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError, unknown
+from arbitrag.hiding import Secrets
 from arbitrag.retrieve.document import other_vectors, to_document
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 
 try:
     import psycopg
-    from psycopg import conninfo, sql
+    from psycopg import conninfo, pq, sql
     from psycopg.types.json import Jsonb
 except ImportError as error:
     raise MissingExtra("postgres", "a PostgreSQL index") from error
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "text", "title", "source", "line", "offset", "date", "metadata")
 _NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 _OLDEST_PGVECTOR = (0, 8)  # the first whose index goes on searching when a filter left too few passages
+_PORTS = re.compile(r"\d{0,5}(?:,\d{0,5})*")
+_KEYS = frozenset(["scram_client_key", "scram_server_key"])  # as good as a password, and not marked as one
 EXACT_UP_TO = 50_000  # passages whose vectors are compared one by one, which misses nothing; more get an HNSW index
 _WIDEST_INDEXED = 2000  # numbers; pgvector's limit for an index over single-precision vectors
 
@@ -44,6 +47,7 @@ class Place:
     dsn: str = field(repr=False)
     server: str
     table: str
+    secrets: Secrets = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, dsn: str, table: str) -> Place:
@@ -59,7 +63,15 @@ class Place:
             raise UsageError(f"'{one_line(table)}' is not a table name; give TABLE or SCHEMA.TABLE")
         host, port = parts.get("host") or parts.get("hostaddr") or "localhost", parts.get("port") or 5432
         database = parts.get("dbname") or parts.get("user") or ""
-        return cls(dsn, f"{host}:{port}/{database}", table)
+        is_url = dsn.lstrip().startswith(("postgresql://", "postgres://"))
+        if "@" in host or (is_url and "@" in database) or not _PORTS.fullmatch(str(port)):
+            raise UsageError(
+                "this is not a PostgreSQL address: there is an @ behind the host, or a port that is none. In a "
+                "password, type %40 for an @ and %2F for a slash, as in postgresql://user:p%40ss@host:5432/database"
+            )
+        secrets = Secrets(_secret(parts))
+        secrets.hide_in_logs()
+        return cls(dsn, f"{host}:{port}/{database}", table, secrets)
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -71,12 +83,14 @@ class Place:
 
     def reason(self, error: BaseException) -> str:
         """What the server or the driver said, on one line and without the password."""
-        said = one_line(str(error), 300) or type(error).__name__
-        password = conninfo.conninfo_to_dict(self.dsn).get("password")
-        return said.replace(str(password), "***") if password else said
+        return one_line(self.secrets.clean(str(error)), 300) or type(error).__name__
 
     def connect(self, timeout_s: float) -> psycopg.Connection[tuple[Any, ...]]:
         """A connection of one's own. Raises BackendError when there is none to be had."""
+        with self.secrets.kept():
+            return self._connected(timeout_s)
+
+    def _connected(self, timeout_s: float) -> psycopg.Connection[tuple[Any, ...]]:
         try:
             return psycopg.connect(self.dsn, autocommit=True, connect_timeout=max(2, round(timeout_s)))
         except psycopg.Error as error:
@@ -84,6 +98,14 @@ class Place:
                 f"cannot reach PostgreSQL at {self.server}: {self.reason(error)}\n"
                 "Check that the server runs, and its host, port, database, user and password."
             ) from error
+
+
+def _secret(parts: Mapping[str, Any]) -> set[str]:
+    """The passwords of an address, and those that libpq takes from the environment; libpq says which they are."""
+    known = pq.Conninfo.get_defaults()
+    names = {option.keyword.decode() for option in known if option.dispchar == b"*"} | _KEYS
+    given = {str(value) for name, value in parts.items() if name in names}
+    return given | {option.val.decode("utf-8", "replace") for option in known if option.val and option.dispchar == b"*"}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import numpy as np
 
 from arbitrag.address import Url
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
+from arbitrag.hiding import Secrets
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
 from arbitrag.text import one_line
@@ -55,8 +56,10 @@ class QdrantRetriever:
         text_field: str = "text",
         closes_client: bool = False,
         closes_encoder: bool = False,
+        secrets: Secrets | None = None,
     ) -> None:
-        """``server`` is what may be shown of the address. The client and the encoder stay the caller's to close.
+        """``server`` is what may be shown of the address, ``secrets`` what may not. The client and the
+        encoder stay the caller's to close.
 
         In a collection of your own, the payload has the passage in ``text_field``, and the vectors have no name.
         """
@@ -66,6 +69,8 @@ class QdrantRetriever:
         self._text_field = text_field
         self._closes_client = closes_client
         self._closes_encoder = closes_encoder
+        self._secrets = secrets or Secrets()
+        self._secrets.hide_in_logs()
         self._shown = f"collection '{one_line(collection)}' at {server}"
         self._checking = asyncio.Lock()
         self._checked = False
@@ -101,6 +106,7 @@ class QdrantRetriever:
             text_field=text_field,
             closes_client=True,
             closes_encoder=closes_encoder,
+            secrets=Secrets({key or "", *address.secrets}),
         )
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
@@ -115,7 +121,7 @@ class QdrantRetriever:
         if not vector.any():
             return ()
         conditions = [_equals(key, value) for key, value in (where or {}).items()]
-        with _errors(self._shown):
+        with _errors(self._shown, self._secrets):
             reply = await self._client.query_points(
                 self._collection,
                 query=vector.tolist(),
@@ -138,7 +144,7 @@ class QdrantRetriever:
         async with self._checking:
             if self._checked:
                 return
-            await _suits(self._client, self._collection, self.encoder, self.encoder.width, self._shown)
+            await _suits(self._client, self._collection, self.encoder, self.encoder.width, self._shown, self._secrets)
             self._checked = True
 
     def _passages(self, points: Iterable[models.ScoredPoint]) -> Iterator[Passage]:
@@ -163,15 +169,15 @@ async def load(
     500 at a time are encoded, sent and then reported to ``progress(done, total, what)``. A passage replaces the one
     with its id. Raises IndexFileError when the collection holds other vectors, BackendError when the server fails.
     """
-    shown = f"collection '{one_line(collection)}'"
+    shown, secrets = f"collection '{one_line(collection)}'", Secrets()  # the client is the caller's
     total = len(passages) if isinstance(passages, Sequence) else None
     done = 0
     for batch in batches(passages, _LOADED_AT_ONCE):
         vectors = await encoder.encode([encoded_text(passage) for passage in batch], kind="passage")
         if done == 0:
-            await _prepare(client, collection, encoder, int(vectors.shape[1]), shown)
+            await _prepare(client, collection, encoder, int(vectors.shape[1]), shown, secrets)
         points = [_point(passage, vector) for passage, vector in zip(batch, vectors, strict=True)]
-        with _errors(shown):
+        with _errors(shown, secrets):
             await client.upsert(collection, points=points, wait=True)
         done += len(batch)
         if progress is not None:
@@ -179,9 +185,11 @@ async def load(
     return done
 
 
-async def _prepare(client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int, shown: str) -> None:
+async def _prepare(
+    client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int, shown: str, secrets: Secrets
+) -> None:
     """Make the collection, or see that the one that is there suits the vectors."""
-    with _errors(shown):
+    with _errors(shown, secrets):
         exists = await client.collection_exists(collection)
         if not exists:
             await client.create_collection(
@@ -190,12 +198,14 @@ async def _prepare(client: AsyncQdrantClient, collection: str, encoder: Encoder,
                 metadata={"arbitrag_encoder": encoder.identity},
             )
     if exists:
-        await _suits(client, collection, encoder, width, shown)
+        await _suits(client, collection, encoder, width, shown, secrets)
 
 
-async def _suits(client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int | None, shown: str) -> None:
+async def _suits(
+    client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int | None, shown: str, secrets: Secrets
+) -> None:
     """Raise IndexFileError unless the collection is there and holds vectors of this encoder, as far as it says."""
-    with _errors(shown):
+    with _errors(shown, secrets):
         if not await client.collection_exists(collection):
             raise IndexFileError(
                 f"there is no {shown}.\nLoad it first: arbitrag.retrieve.qdrant.load(client, collection, passages)"
@@ -223,17 +233,22 @@ def _equals(key: str, value: str) -> models.FieldCondition:
 
 
 @contextmanager
-def _errors(shown: str) -> Iterator[None]:
-    """The client's errors as ours, with what to type next; ``shown`` is the collection and where it is."""
+def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
+    """The client's errors as ours, clean and with what to type next; ``shown`` is the collection and where it is."""
+    with secrets.kept(), _told(shown, secrets):
+        yield
+
+
+@contextmanager
+def _told(shown: str, secrets: Secrets) -> Iterator[None]:
     try:
         yield
     except UnexpectedResponse as error:
         hint = "; set QDRANT_API_KEY" if error.status_code in (401, 403) else ""
-        said = one_line(error.content.decode("utf-8", "replace"), 200)
+        said = one_line(secrets.clean(error.content.decode("utf-8", "replace")), 200)
         raise BackendError(
             f"{shown} cannot answer ({error.status_code}){hint}: {said}", status=error.status_code
         ) from error
     except (ApiException, QdrantException) as error:
-        raise BackendError(
-            f"cannot reach {shown}: {one_line(str(error), 200)}\nCheck that the server runs, and its address."
-        ) from error
+        said = one_line(secrets.clean(str(error)), 200)
+        raise BackendError(f"cannot reach {shown}: {said}\nCheck that the server runs, and its address.") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
+from arbitrag.address import OPTIONS, split_options
 from arbitrag.errors import UsageError, unknown
 from arbitrag.retrieve.base import Retriever
 
@@ -18,7 +19,6 @@ KINDS = {
     "elastic": "elastic:https://host:9200/index (BM25 or vectors)",
     "qdrant": "qdrant:http://host:6333/collection?encoder=st:MODEL (vectors)",
 }
-_OPTIONS = ("table", "mode", "text_field", "encoder")  # ours; what else stands after the question mark is the driver's
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,13 @@ class _Asked:
 
     def split(self) -> tuple[str, str]:
         """The server's address, and the name after its last slash."""
-        url, _, name = self.place.rpartition("/")
+        place, query, _ = self.place.partition("?")
+        if query:  # perhaps a key, so it is not repeated
+            raise UsageError(
+                f"the address has an option that {self.kind} does not have; one looks like {KINDS[self.kind]}\n"
+                f"A key goes into {self.kind.upper()}_API_KEY, user and password before the host."
+            )
+        url, _, name = place.rpartition("/")
         if not name or "@" in name or ":" in name:  # a piece of the server's own address
             raise UsageError(f"the address names no {self.kind} index; one looks like {KINDS[self.kind]}")
         return url, name
@@ -114,11 +120,12 @@ _OPENERS: dict[str, Callable[[_Asked], Retriever]] = {
 
 
 def _split(place: str) -> tuple[str, dict[str, str]]:
-    """A server's address without our own options, and those."""
-    before, mark, after = place.rpartition("?")
-    if not mark:
-        return place, {}
+    """A server's address without our own options, and those; what else stands there is the driver's."""
+    if "://" not in place:  # PostgreSQL's key=value form, where a question mark may stand in a password
+        before, ours = split_options(place)
+        return before, dict(ours)
+    before, _, after = place.partition("?")
     pairs = parse_qsl(after, keep_blank_values=True)
-    others = [pair for pair in pairs if pair[0] not in _OPTIONS]
+    others = [pair for pair in pairs if pair[0] not in OPTIONS]
     rest = f"{before}?{urlencode(others, safe='/')}" if others else before
-    return rest, {key: value for key, value in pairs if key in _OPTIONS}
+    return rest, {key: value for key, value in pairs if key in OPTIONS}

@@ -72,11 +72,13 @@ def export(checkpoint: str | Path, folder: Path, *, precision: Precision = "fp16
     if folder.exists() and not (folder / NAME).is_file() and (folder.is_file() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not an exported model; give another folder")
     try:
-        config = transformers.AutoConfig.from_pretrained(str(checkpoint))
+        config = transformers.AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
         shape = shape_of(config)
-        model = transformers.AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            str(checkpoint), dtype=torch.float32, trust_remote_code=False
+        )
         model.requires_grad_(False).train(False)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(checkpoint))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{checkpoint} is not a checkpoint that transformers can read: {error}") from None
 
