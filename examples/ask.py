@@ -2,7 +2,7 @@
 
 import arbitrag
 
-verdict = arbitrag.ask("Where is Bodax Motors based?", method="trustmargin")
+verdict = arbitrag.ask("Where is Bodax Motors based?", method="trustmargin", llm="lab", index="lab")
 
 print(verdict.answer)  # None when it refuses
 print(verdict.strategy)  # Strategy.MEMORY, EVIDENCE, BOTH or REFUSE

@@ -15,6 +15,6 @@ with tempfile.TemporaryDirectory() as folder:
     print(f"{report.added} added, {report.passages} passages")
 
     verdict = arbitrag.ask(
-        "Which person is chief executive of Bronwot Airlines?", "rag", index=Path(folder, "docs.idx")
+        "Which person is chief executive of Bronwot Airlines?", "rag", llm="lab", index=Path(folder, "docs.idx")
     )
     print(verdict.answer, "from", verdict.kept[0].place)

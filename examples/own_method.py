@@ -26,5 +26,5 @@ class MemoryFirst:
         return memory if memory.strategy is Strategy.MEMORY else await Rag(self.k).answer(question, kit)
 
 
-verdict = arbitrag.ask("Where is Bodax Motors based?", MemoryFirst(k=3))
+verdict = arbitrag.ask("Where is Bodax Motors based?", MemoryFirst(k=3), llm="lab", index="lab")
 print(verdict.answer, verdict.strategy.value)

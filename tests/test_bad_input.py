@@ -63,7 +63,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("bm25", "files.sqlite"):
         _overwrite(root, f"rotten-{name}.idx", name)
     trace = root / "trace.json"
-    assert main(["ask", "Where?", "--passages", str(root / "passages.jsonl"), "--trace", str(trace)]) == 0
+    assert main(["ask", "Where?", *LAB, "--passages", str(root / "passages.jsonl"), "--trace", str(trace)]) == 0
     whole = trace.read_text()
     (root / "torn.json").write_text(whole[: len(whole) // 2])
     (root / "newer.json").write_text(json.dumps({**json.loads(whole), "format": 2}))
@@ -104,6 +104,8 @@ def server() -> Iterator[ScriptedServer]:
         yield server
 
 
+LAB = ("--llm", "lab")
+RAG = ("--method", "rag")
 LONG = "Who " + "really " * 3000 + "did it?"
 
 # The command, the exit status, and a pattern for the whole of standard error. {0} is the folder, {1} a server that
@@ -155,7 +157,11 @@ ERRORS = [
         r"CapabilityError: trustmargin needs generate and score; .* offers generate\.\n(?s:.*)--scorer (?s:.*)",
     ),
     ("ask '" + LONG + "' --method direct", 1, r"ContextError: .*"),
-    ("ask '" + LONG + "'", 1, r"ContextError: the question takes 9,\d+ tokens .* but lab reads 1,024 in all; .*"),
+    (
+        "ask '" + LONG + "' --index lab",
+        1,
+        r"ContextError: the question takes 9,\d+ tokens .* but lab reads 1,024 in all; .*",
+    ),
     # passages and questions
     ("ask Who? --passages {0}/nothing.jsonl", 1, r"DataError: {0}/nothing.jsonl cannot be read: No such file.*"),
     ("ask Who? --passages {0}/docs", 1, r"DataError: {0}/docs cannot be read: Is a directory"),
@@ -183,9 +189,13 @@ ERRORS = [
     ("ask Who? --cache {0}/notes.txt", 2, r"UsageError: the cache folder {0}/notes.txt cannot be made: .*"),
     ("ask Who? --cache {0}/cache", 1, r"DataError: the response cache {0}/cache/\S+ is not a response cache .*"),
     ("ask Who? --wording {0}/nowhere", 2, r"UsageError: .*folder of prompts .*{0}/nowhere.*"),
-    ("ask Who? --wording {0}/wording", 1, r"PromptError: {0}/wording/direct/answer.txt: no line '---' .*"),
     (
-        "ask Who? --wording {0}/fields",
+        "ask Who? --wording {0}/wording --method direct",
+        1,
+        r"PromptError: {0}/wording/direct/answer.txt: no line '---' .*",
+    ),
+    (
+        "ask Who? --wording {0}/fields --method direct",
         1,
         r"PromptError: {0}/fields/direct/\S+: fields missing: \['passages'\].*",
     ),
@@ -238,7 +248,8 @@ def test_each_is_one_clear_message(
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     places = (str(root), server.base_url, f"http://127.0.0.1:{closed_port}/v1")
     before = snapshot(root)
-    ran = command(*(_filled(word, places) for word in re.findall(r"'([^']*)'|(\S+)", line)))
+    words = [_filled(word, places) for word in re.findall(r"'([^']*)'|(\S+)", line)]
+    ran = command(*words, *(LAB if words[0] == "ask" and "--llm" not in words else ()))
     assert (ran.status, ran.out) == (status, "")
     assert re.fullmatch(_filled(("", message), tuple(map(re.escape, places))) + "\n", ran.err), ran.err
     assert snapshot(root) == before
@@ -298,7 +309,7 @@ def test_documents_that_cannot_be_read_are_named_and_the_rest_is_indexed(tmp_pat
 def test_passages_beyond_the_limit_are_cut_and_the_verdict_says_so(tmp_path: Path, command: Command) -> None:
     rows = [{"text": f"Passage {number} " + "goes on and on " * 20, "id": f"p{number}"} for number in range(1, 6)]
     (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ("ask", "Who?", "--method", "rag", "--passages", tmp_path / "long.jsonl", "--context-tokens", "150")
+    asked = ("ask", "Who?", *LAB, *RAG, "--passages", tmp_path / "long.jsonl", "--context-tokens", "150")
     ran = command(*asked)
     assert (ran.status, ran.err) == (0, "")
     assert re.search(r"^Passages  (\d) read   \[1\] p1.*\n +\[\1\] cut to \d+ of \d+ tokens\n", ran.out, re.MULTILINE)
@@ -307,19 +318,19 @@ def test_passages_beyond_the_limit_are_cut_and_the_verdict_says_so(tmp_path: Pat
 
 def test_passages_beyond_the_context_of_the_model_are_cut_too(tmp_path: Path, command: Command) -> None:
     (tmp_path / "long.jsonl").write_text(json.dumps({"text": "on and on " * 5000, "id": "p1"}))
-    ran = command("ask", "Who?", "--method", "rag", "--passages", tmp_path / "long.jsonl", "--context-tokens", "99999")
+    ran = command("ask", "Who?", *LAB, *RAG, "--passages", tmp_path / "long.jsonl", "--context-tokens", "99999")
     assert ran.status == 0
     assert re.search(r"^ +\[1\] cut to [89]\d\d of \d\d,\d\d\d tokens$", ran.out, re.MULTILINE)
 
 
 def test_no_passages_found_is_a_refusal_or_memory(root: Path, command: Command) -> None:
-    rag = command("ask", "zyxwv?", "--index", root / "good.idx", "--method", "rag")
+    rag = command("ask", "zyxwv?", *LAB, "--index", root / "good.idx", "--method", "rag")
     assert (rag.status, rag.err) == (0, "")
     assert "trusted: neither" in rag.out
     assert "Why       no passages to read\n" in rag.out
     assert "Cost      no model calls\n" in rag.out
-    margin = command("ask", "zyxwv?", "--index", root / "good.idx")
+    margin = command("ask", "zyxwv?", *LAB, "--index", root / "good.idx")
     assert "there are no passages" in " ".join(margin.out.split())
     assert margin.status == 0
-    empty = command("ask", "Who?", "--passages", root / "empty.jsonl", "--method", "rag")
+    empty = command("ask", "Who?", *LAB, "--passages", root / "empty.jsonl", "--method", "rag")
     assert "no passages to read" in empty.out

@@ -1,7 +1,7 @@
 """Decide, question by question, whether a language model should trust its memory, the passages, both, or neither.
 
     import arbitrag
-    verdict = arbitrag.ask("Who directed The Silent Orchard?", method="trustmargin")
+    verdict = arbitrag.ask("Who runs the harbour?", llm="openai:gpt-4o-mini", index="docs.idx")
     print(verdict.answer, verdict.strategy, verdict.why)
 
 Names are loaded when they are first used, so importing this package costs nothing.

@@ -174,7 +174,7 @@ async def answer_all(
 
 @asynccontextmanager
 async def open_kit(
-    llm: str | LLM = "lab",
+    llm: str | LLM,
     *,
     index: str | Path | None = None,
     encoder: str | Encoder | None = None,
@@ -190,12 +190,12 @@ async def open_kit(
 ) -> AsyncIterator[Kit]:
     """A kit from addresses: models as ``open_llm`` takes them, passages from an index, a list or a retriever.
 
-    With the embedded model and no passages, the embedded world's own documents are the passages. ``encoder`` is what
-    texts are compared with, and what an index with vectors is searched with; without one it is the one that the index
-    was made with, or else ``hash``. ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps
-    only passages whose metadata has each of these values. ``cache`` is a folder that keeps responses; ``wording`` one
-    with prompt files of the user's own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the
-    end; a model, retriever or encoder that was passed in as an object is the caller's to close.
+    The documents of the embedded world are the index ``lab``. ``encoder`` is what texts are compared with, and what an
+    index with vectors is searched with; without one it is the one that the index was made with, or else ``hash``.
+    ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps only passages whose metadata has
+    each of these values. ``cache`` is a folder that keeps responses; ``wording`` one with prompt files of the user's
+    own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the end; a model, a retriever or an
+    encoder that was passed in as an object is the caller's to close.
 
     Raises UsageError, DataError, MissingExtra or BackendError when a part cannot be opened.
     """
@@ -228,11 +228,6 @@ async def open_kit(
             retriever = FixedRetriever(passages)
         elif index is not None:
             retriever = await opened.enter_async_context(opened_index(index, encoder=encoder, mode=mode))
-        elif retriever is None and llm == "lab":
-            from arbitrag.lab.model import open_world
-
-            retriever = open_world()
-            opened.push_async_callback(retriever.aclose)
         yield Kit.of(
             model(llm, price),
             retriever,

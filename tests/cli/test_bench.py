@@ -30,6 +30,9 @@ ROW = (
 )
 
 
+LAB = ("--llm", "lab")
+
+
 class Script:
     """Replies with the number in the question; questions in ``down`` fail. ``opened`` keeps what models were opened."""
 
@@ -73,7 +76,7 @@ def answers(path: Path, system: str) -> list[str | None]:
 
 
 def test_a_run_from_the_beginning(script: Script, questions: Path, path: Path, command: Command) -> None:
-    ran = command("bench", "run", path, "--questions", questions, "--json")
+    ran = command("bench", "run", path, "--questions", questions, *LAB, "--json")
     assert ran.status == 0
     summary = json.loads(ran.out)
     assert (summary.pop("seconds") > 0, summary.pop("tokens") > 0) == (True, True)
@@ -94,7 +97,18 @@ def test_a_run_from_the_beginning(script: Script, questions: Path, path: Path, c
 
 def test_what_a_run_was_made_under_is_noted(script: Script, questions: Path, path: Path, command: Command) -> None:
     command(
-        "bench", "run", path, "--questions", questions, "--answer-tokens", "16", "--method", "rag k=3", "--limit", 2
+        "bench",
+        "run",
+        path,
+        "--questions",
+        questions,
+        *LAB,
+        "--answer-tokens",
+        "16",
+        "--method",
+        "rag k=3",
+        "--limit",
+        2,
     )
     with Store.open(path) as store:
         meta, (system,) = store.meta, store.systems
@@ -116,7 +130,7 @@ def test_what_a_run_was_made_under_is_noted(script: Script, questions: Path, pat
 def test_without_options_a_run_goes_on_as_it_began(
     script: Script, questions: Path, path: Path, command: Command
 ) -> None:
-    begun = ("bench", "run", path, "--questions", questions, "--answer-tokens", "16", "--method", "direct")
+    begun = ("bench", "run", path, "--questions", questions, *LAB, "--answer-tokens", "16", "--method", "direct")
     script.down = {"2", "4"}
     ran = command(*begun)
     assert ran.status == 1
@@ -143,7 +157,7 @@ def test_without_options_a_run_goes_on_as_it_began(
 def test_methods_models_and_questions_may_join(
     script: Script, questions: Path, path: Path, command: Command, tmp_path: Path
 ) -> None:
-    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    command("bench", "run", path, "--questions", questions, *LAB, "--method", "direct")
     assert command("bench", "run", path, "--method", "trustmargin threshold=-1").status == 0
     assert answers(path, "trustmargin threshold=-1.0") == [f"answer {n}" for n in range(1, 6)]
     other = tmp_path / "other.jsonl"
@@ -176,7 +190,7 @@ def test_methods_models_and_questions_may_join(
 def test_another_run_into_the_same_file_is_refused(
     script: Script, questions: Path, path: Path, command: Command, typed: tuple[str, ...], differs: str
 ) -> None:
-    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    command("bench", "run", path, "--questions", questions, *LAB, "--method", "direct")
     script.asked.clear()
     ran = command("bench", "run", path, *typed)
     assert ran.status == 2
@@ -187,9 +201,9 @@ def test_another_run_into_the_same_file_is_refused(
 def test_other_questions_under_the_same_name_are_refused(
     script: Script, questions: Path, path: Path, command: Command
 ) -> None:
-    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    command("bench", "run", path, "--questions", questions, *LAB, "--method", "direct")
     questions.write_text(ROW.format(n=1).replace("answer 1", "another gold"))
-    ran = command("bench", "run", path, "--questions", questions)
+    ran = command("bench", "run", path, "--questions", questions, *LAB)
     assert (ran.status, "the question set questions has other questions" in ran.err) == (2, True)
 
 
@@ -262,6 +276,16 @@ BAD = [
     (("run", "{run}", "--questions", "{bare}", "--passages", "given"), 1, "DataError: rag is to read the passages of"),
     (("run", "{run}", "--questions", "{unanswered}"), 1, "DataError: {unanswered} looks like questions without"),
     (("run", "{q}"), 1, "DataError: {q} is not a run file; it looks like JSON or jsonl, perhaps a question set"),
+    (
+        ("run", "{run}", "--questions", "{bare}"),
+        2,
+        "UsageError: rag reads passages, but the questions of bare have none, and no index is named",
+    ),
+    (
+        ("run", "{run}", "--questions", "{q}", "--method", "stack", "--passages", "retrieved"),
+        2,
+        "UsageError: stack reads passages, but no index is named",
+    ),
     (("retry", "{run}"), 1, "DataError: there is no run file {run}; make one: arbitrag bench run {run}"),
     (
         ("run", "{folder}/none/run.db", "--questions", "{q}"),
@@ -292,7 +316,8 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(
         (tmp_path / f"{name}.jsonl").write_text(text)
     places = {name: str(tmp_path / f"{name}.jsonl") for name in files}
     places |= {"run": str(path), "q": str(questions), "folder": str(tmp_path)}
-    ran = command("bench", *(word.format(**places) for word in typed))
+    named = () if "--llm" in typed or typed[0] == "retry" else LAB
+    ran = command("bench", *(word.format(**places) for word in typed), *named)
     assert (ran.status, message.format(**places) in ran.err) == (status, True), ran.err
     assert path.exists() == (status == 0)
     assert script.asked == [] or status == 0
@@ -300,7 +325,7 @@ def test_what_is_wrong_is_one_line_and_leaves_no_file(
 
 
 def test_a_second_process_is_refused(script: Script, questions: Path, path: Path, command: Command) -> None:
-    command("bench", "run", path, "--questions", questions, "--method", "direct")
+    command("bench", "run", path, "--questions", questions, *LAB, "--method", "direct")
     with Store.open(path, write=True):
         ran = command("bench", "run", path)
     assert ran.status == 1
@@ -378,7 +403,7 @@ def test_the_embedded_model_gives_the_same_numbers_at_any_width(tmp_path: Path, 
     found = []
     for width in ("1", "64"):
         path = tmp_path / f"{width}.db"
-        words = ("--questions", "lab:questions?count=8", "--deterministic", "--concurrency", width)
+        words = (*LAB, "--questions", "lab:questions?count=8", "--deterministic", "--concurrency", width)
         assert command("bench", "run", path, *words).status == 0
         with Store.open(path) as store:
             (name,) = store.sets

@@ -120,7 +120,7 @@ def test_search_as_json_and_with_no_match(index: Path, command: Command) -> None
 
 def test_asking_the_embedded_world(command: Command) -> None:
     case = demo_cases()[0]
-    ran = command("ask", case.question)
+    ran = command("ask", case.question, "--llm", "lab", "--index", "lab")
     assert (ran.status, ran.err) == (0, "")
     assert re.match(r"Answer    .* trusted: \w+\nWhy       ", ran.out)
     assert re.search(r"^Passages  \d+ read   \[1\] \S+\.md", ran.out, re.MULTILINE)
@@ -135,7 +135,9 @@ def test_without_a_question_a_person_is_told_how_to_ask(command: Command, monkey
 
 
 def test_asking_given_passages(rows: Path, command: Command) -> None:
-    ran = command("ask", "Who directed The Silent Orchard?", "--passages", rows, "--method", "rag", "--json")
+    ran = command(
+        "ask", "Who directed The Silent Orchard?", "--llm", "lab", "--passages", rows, "--method", "rag", "--json"
+    )
     verdict = json.loads(ran.out)
     assert verdict["method"] == "rag"
     assert verdict["kept"][0]["source"] == "films.md"
@@ -143,17 +145,17 @@ def test_asking_given_passages(rows: Path, command: Command) -> None:
 
 
 def test_asking_an_index_and_explaining(index: Path, command: Command) -> None:
-    ran = command("ask", "Where did it rain?", "--index", index, "--explain", "--set", "k=1")
+    ran = command("ask", "Where did it rain?", "--llm", "lab", "--index", index, "--explain", "--set", "k=1")
     assert "[1] rain.md:" in ran.out
     assert "\nMethod    trustmargin with weight 0.5, threshold -1.5, k 1, candidate rag\n" in ran.out
     assert "\nCall 1    retrieve by retriever" in ran.out
-    told = json.loads(command("ask", "Where did it rain?", "--index", index, "--explain", "--json").out)
+    told = json.loads(command("ask", "Where did it rain?", "--llm", "lab", "--index", index, "--explain", "--json").out)
     assert told["trace"]["calls"][0]["kind"] == "retrieve"
 
 
 def test_a_trace_is_replayed_with_another_threshold(rows: Path, tmp_path: Path, command: Command) -> None:
     trace = tmp_path / "trace.json"
-    first = command("ask", "Who directed it?", "--passages", rows, "--trace", trace, "--json")
+    first = command("ask", "Who directed it?", "--llm", "lab", "--passages", rows, "--trace", trace, "--json")
     margin = json.loads(first.out)["scores"]["margin"]
     same = json.loads(command("replay", trace, "--json").out)
     assert same == {**json.loads(first.out), "usage": same["usage"], "notes": same["notes"]}
@@ -169,7 +171,7 @@ def test_a_trace_is_replayed_with_another_threshold(rows: Path, tmp_path: Path, 
 def test_the_trace_of_a_failure_is_kept(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tmp_path / "trace.json"
     monkeypatch.setattr("arbitrag.run.open_llm", lambda _: ScriptedLLM([BackendError("no such luck")]))
-    ran = command("ask", "Who?", "--method", "direct", "--trace", trace)
+    ran = command("ask", "Who?", "--method", "direct", "--llm", "lab", "--trace", trace)
     assert (ran.status, ran.out, ran.err) == (1, "", "BackendError: no such luck\n")
     (call,) = load_trace(trace).calls
     assert call.error == "BackendError: no such luck"
@@ -189,7 +191,7 @@ def test_a_server_is_asked_and_its_price_counted(rows: Path, command: Command) -
 
 
 def test_a_cache_answers_the_second_time(rows: Path, tmp_path: Path, command: Command) -> None:
-    asked = ("ask", "Who directed it?", "--passages", rows, "--cache", tmp_path / "cache", "--json")
+    asked = ("ask", "Who directed it?", "--llm", "lab", "--passages", rows, "--cache", tmp_path / "cache", "--json")
     first, second = (json.loads(command(*asked).out) for _ in range(2))
     assert second["answer"] == first["answer"]
     assert first["usage"]["tokens_read"] > 0
@@ -286,19 +288,19 @@ def test_an_interrupted_command_says_so(command: Command, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr("arbitrag.run.attempt", interrupted)
-    ran = command("ask", "Who?")
+    ran = command("ask", "Who?", "--llm", "lab", "--index", "lab")
     assert (ran.status, ran.out, ran.err) == (130, "", "stopped\n")
 
 
 def test_a_fault_is_short_unless_asked(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arbitrag.run.attempt", lambda *_: 1 / 0)
     monkeypatch.delenv("ARBITRAG_DEBUG", raising=False)
-    ran = command("ask", "Who?")
+    ran = command("ask", "Who?", "--llm", "lab", "--index", "lab")
     assert ran.status == 70
     assert ran.err.startswith("Unexpected ZeroDivisionError: division by zero\nThis is a fault in Arbitrag. ")
     assert ran.err.count("\n") == 2
     monkeypatch.setenv("ARBITRAG_DEBUG", "1")
-    assert "Traceback (most recent call last)" in command("ask", "Who?").err
+    assert "Traceback (most recent call last)" in command("ask", "Who?", "--llm", "lab", "--index", "lab").err
 
 
 @pytest.mark.filterwarnings("default")
@@ -308,7 +310,7 @@ def test_a_warning_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("arbitrag.run.attempt", warns)
-    assert command("ask", "Who?").err == "Warning: the disk is full\\u0007\nstopped\n"
+    assert command("ask", "Who?", "--llm", "lab", "--index", "lab").err == "Warning: the disk is full\\u0007\nstopped\n"
 
 
 def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
@@ -318,7 +320,7 @@ def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
 
 def test_as_a_module_in_a_terminal_that_knows_ascii_only(rows: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    with process("ask", "Where is Łódź?", "--passages", rows, env=environment) as running:
+    with process("ask", "Where is Łódź?", "--llm", "lab", "--passages", rows, env=environment) as running:
         out, err = running.communicate()
     assert (running.returncode, err) == (0, b"")
     assert rb" \xb7 " in out  # the middle dot of the cost
@@ -337,7 +339,7 @@ def test_ctrl_c_ends_a_process_quietly(tmp_path: Path) -> None:
     waiting = tmp_path / "questions"
     os.mkfifo(waiting)
     # The pipe opens once the command reads it, which then lasts for ever.
-    with process("ask", "--questions", waiting) as running, waiting.open("wb"):
+    with process("ask", "--llm", "lab", "--questions", waiting) as running, waiting.open("wb"):
         running.send_signal(signal.SIGINT)
         out, err = running.communicate(timeout=60)
     assert (running.returncode, out, err) == (130, b"", b"stopped\n")

@@ -44,7 +44,9 @@ def test_a_mode_can_be_chosen(index: Path, command: Command, mode: str) -> None:
 
 
 def test_where_reaches_the_passages_that_are_read(index: Path, command: Command) -> None:
-    result = command("ask", "Who?", "--method", "rag", "--index", index, "--where", "language=de", "--json")
+    result = command(
+        "ask", "Who?", "--llm", "lab", "--method", "rag", "--index", index, "--where", "language=de", "--json"
+    )
     assert result.status == 0, result.err
     assert [passage["text"] for passage in json.loads(result.out)["kept"]] == [ROWS[1]["text"]]
 

@@ -20,7 +20,7 @@ from arbitrag.testing import ScriptedLLM, prompt_text
 if TYPE_CHECKING:
     from tests.conftest import Command
 
-DIRECT = ("--method", "direct")
+DIRECT = ("--method", "direct", "--llm", "lab")
 
 
 class Script:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = (
     'Examples: arbitrag ask "Who directed The Silent Orchard?" --index docs.idx --llm openai:gpt-4o-mini; '
-    "arbitrag ask --questions questions.jsonl -o verdicts.jsonl"
+    "arbitrag ask --questions questions.jsonl -o verdicts.jsonl --index docs.idx --llm openai:gpt-4o-mini"
 )
 
 
 def ask(
     question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="Without one, see --questions.")] = None,
-    llm: Address = "lab",
+    llm: Address = None,
     method: Annotated[str, typer.Option("--method", metavar="NAME", help="See: arbitrag methods.")] = "trustmargin",
     changes: Changes = None,
     index: Index = None,
@@ -95,6 +95,7 @@ def ask(
     from arbitrag.cli.many import answer_many
     from arbitrag.data.asking import questions_to_ask
 
+    parts.model()  # before anything is read
     asked = questions_to_ask(questions or "-")  # out here: in an event loop Ctrl-C would wait for the input's end
     return asyncio.run(answer_many(asked, parts, out, concurrency))
 

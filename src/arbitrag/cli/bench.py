@@ -22,7 +22,7 @@ group = typer.Typer(
 
 
 @group.command(
-    epilog="Examples: arbitrag bench run lab.db --questions lab:questions?count=200; "
+    epilog="Examples: arbitrag bench run lab.db --questions lab:questions?count=200 --llm lab; "
     "arbitrag bench run mine.db --questions mine.jsonl --index docs.idx --llm openai:gpt-4o-mini --method rag "
     '--method "trustmargin threshold=-1.0"; arbitrag bench run mine.db (goes on)'
 )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from arbitrag.evaluate.plan import Passages
     from arbitrag.kit import Kit
     from arbitrag.llm.base import LLM
-    from arbitrag.retrieve.base import Retriever
 
 _USER = re.compile(r"://[^/\s@]*@")
 _QUERY = re.compile(r"(://[^\s?]*)\?\S*")
@@ -84,7 +83,9 @@ async def open_kits(
         scorer = None if options.scorer is None else model(options.scorer)
         wanted = {each.name: getattr(options, each.name) for each in fields(Limits)}
         limits = Limits(**{name: value for name, value in wanted.items() if value is not None})
-        evidence = await _evidence(llms, options, passages, opened)
+        evidence: dict[str, Any] = {"index": options.index, "encoder": options.encoder, "mode": options.mode}
+        if passages == "given":
+            evidence = {"passages": (), "encoder": options.encoder}
         kits: list[Kit] = []
         for address in llms:
             backend = model(address)
@@ -104,21 +105,6 @@ async def open_kits(
             evidence = {"retriever": kit.retriever, "encoder": kit.encoder}
             kits.append(kit)
         yield kits
-
-
-async def _evidence(
-    llms: Sequence[str], options: Options, passages: Passages, opened: AsyncExitStack
-) -> dict[str, Any]:
-    """Where the first kit takes its passages from; the embedded world stands in for an index of the embedded model."""
-    if passages == "given":
-        return {"passages": (), "encoder": options.encoder}
-    if options.index is None and "lab" in llms:
-        from arbitrag.lab.model import open_world
-
-        world: Retriever = open_world()
-        opened.push_async_callback(world.aclose)
-        return {"retriever": world, "encoder": options.encoder}
-    return {"index": options.index, "encoder": options.encoder, "mode": options.mode}
 
 
 def _opened(address: str, options: Options, concurrency: int) -> LLM:

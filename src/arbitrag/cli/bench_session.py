@@ -13,6 +13,8 @@ from typing import Any, cast, get_args
 
 from arbitrag.cli.bench_parts import Options, open_kits, prices_of, without_secrets
 from arbitrag.cli.output import complain, progress, say_json
+from arbitrag.cli.parts import model_from
+from arbitrag.data.reading import LAB as LAB_QUESTIONS
 from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.provenance import provenance
@@ -20,9 +22,12 @@ from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.runner import Tally, run
 from arbitrag.evaluate.store import Store
 from arbitrag.methods import method_from
+from arbitrag.methods.base import Method, needs_of
+from arbitrag.retrieve import LAB
+from arbitrag.text import one_line
+from arbitrag.types import Need
 
 METHODS = ("direct", "rag", "trustmargin")  # when none is typed
-MODELS = ("lab",)
 RETRIES = 5  # of a request that a server failed
 
 
@@ -48,9 +53,11 @@ class Session:
             if self.retry or (self.path.exists() and self.path.stat().st_size):
                 self.store = opened.enter_context(Store.open(self.path, write=True))
                 remembered = self._remembered()
-            self.options = self.options.over(remembered)
+            typed, self.options = self.options, self.options.over(remembered)
             sets = self._sets(questions, limit)
             systems = self._systems(methods, llms, remembered)
+            self.options = replace(self.options, passages=self._passages(sets))
+            self.options = replace(self.options, index=self._index(questions, systems, typed.index))
             try:
                 asyncio.run(self._run(systems, sets, remembered, opened))
             except KeyboardInterrupt:
@@ -90,7 +97,7 @@ class Session:
         if self.store is None:
             raise UsageError(
                 "a new run needs questions: --questions FILE, or for a try the lab's own: "
-                f"arbitrag bench run {shlex.quote(str(self.path))} --questions lab:questions?count=200"
+                f"arbitrag bench run {shlex.quote(str(self.path))} --questions lab:questions?count=200 --llm lab"
             )
         return [QuestionSet(name, self.store.items(name)) for name in self.store.sets]
 
@@ -104,7 +111,7 @@ class Session:
         if known and not methods and not llms:
             return known
         every = dict.fromkeys(method for names in known.values() for method in names)
-        return {llm: list(methods or every or METHODS) for llm in llms or known or MODELS}
+        return {llm: list(methods or every or METHODS) for llm in llms or known or [model_from(None)]}
 
     def _known(self) -> list[tuple[str, str]]:
         return [] if self.store is None else self.store.labels
@@ -119,6 +126,22 @@ class Session:
         own = all(item.passages is not None for each in sets for item in each.items)
         return "given" if own and self.options.index is None else "retrieved"
 
+    def _index(self, questions: Sequence[str], systems: Mapping[str, list[str]], typed: str | None) -> str | None:
+        """Where passages are looked up: the lab's world, unasked, for a new run of its own questions on its own model.
+
+        Raises UsageError for other questions that would be looked up there unasked.
+        """
+        index = self.options.index
+        if self.options.passages == "given" or typed is not None or not questions:
+            return index
+        others = [each for each in questions if each.partition("?")[0] != LAB_QUESTIONS]
+        if index == LAB and others:
+            raise UsageError(
+                f"this run looks passages up in the lab's world, which knows nothing of {one_line(others[0])}\n"
+                f"Name another run file for it, with an index of its own, or insist: --index {LAB}"
+            )
+        return LAB if index is None and self.store is None and LAB in systems and not others else index
+
     async def _run(
         self,
         systems: Mapping[str, list[str]],
@@ -126,11 +149,13 @@ class Session:
         remembered: Mapping[str, Any],
         opened: ExitStack,
     ) -> None:
-        passages = self._passages(sets)
-        self.options = replace(self.options, passages=passages, retries=_or(self.options.retries, RETRIES))
+        passages = cast(Passages, self.options.passages)
+        self.options = replace(self.options, retries=_or(self.options.retries, RETRIES))
         llms = list(systems)
         prices = {**remembered.get("prices", {}), **prices_of(llms, self.prices)}
         chosen = {llm: [method_from(text) for text in methods] for llm, methods in systems.items()}
+        if passages == "retrieved" and self.options.index is None:
+            _check_passages([method for methods in chosen.values() for method in methods], sets)
         async with open_kits(
             llms, self.options, passages=passages, prices=prices, concurrency=self.concurrency
         ) as kits:
@@ -207,6 +232,19 @@ class Session:
             complain(f"Ask the failed ones again: arbitrag bench retry {file}")
         complain(f"Compare the systems: arbitrag bench report {file}")
         return 1 if failed else 0
+
+
+def _check_passages(methods: Sequence[Method], sets: Sequence[QuestionSet]) -> None:
+    """Raise UsageError where a method is to read passages, and there are none to look up."""
+    reader = next((method.name for method in methods if Need.RETRIEVE in needs_of(method)), None)
+    if reader is None:
+        return
+    bare = next((each for each in sets if any(item.passages is None for item in each.items)), None)
+    have = "no index is named" if bare is None else f"the questions of {bare.name} have none, and no index is named"
+    raise UsageError(
+        f"{reader} reads passages, but {have}\n"
+        "Name one: --index docs.idx (made by: arbitrag index ./docs -o docs.idx), or a server's address"
+    )
 
 
 def noted(tally: Tally) -> str:

@@ -32,7 +32,8 @@ def demo(as_json: AsJson = False) -> None:
         return
     say("The embedded model, a small one that was trained on an invented world, answers.\n")
     say("\n\n".join(_told(number, case, verdict) for number, (case, verdict) in enumerate(answered, 1)))
-    say('\nAsk it yourself: arbitrag ask "…"     Ask your own documents: arbitrag index ./docs -o docs.idx')
+    say('\nAsk it yourself:         arbitrag ask "…" --llm lab --index lab')
+    say("Ask your own documents:  arbitrag index ./docs -o docs.idx")
 
 
 async def _answered() -> list[tuple[DemoCase, Verdict]]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from arbitrag.types import Passage
 
 Address = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--llm", metavar="ADDRESS", help="The model: lab, openai:MODEL, openai:MODEL@URL, hf:NAME or onnx:FOLDER."
+        "--llm", metavar="ADDRESS", help="The model: openai:MODEL, openai:MODEL@URL, hf:NAME, onnx:FOLDER or lab."
     ),
 ]
 Changes = Annotated[
@@ -29,7 +29,9 @@ Changes = Annotated[
 ]
 Index = Annotated[
     str | None,
-    typer.Option("--index", metavar="ADDRESS", help="Made by arbitrag index, or a server: postgres:..., qdrant:..."),
+    typer.Option(
+        "--index", metavar="ADDRESS", help="Made by arbitrag index; or postgres:..., elastic:..., qdrant:..., lab."
+    ),
 ]
 Encoder = Annotated[
     str | None,
@@ -53,7 +55,7 @@ class Parts:
 
     method: str
     changes: Sequence[str]
-    llm: str
+    llm: str | None
     scorer: str | None
     index: str | None
     encoder: str | None
@@ -74,6 +76,10 @@ class Parts:
 
         return configure(load(self.method), pairs_from(self.changes, "--set", "threshold=-1.0"))
 
+    def model(self) -> str:
+        """The address of the model; raises UsageError where none is named."""
+        return model_from(self.llm)
+
     def kit(self, given: Sequence[Passage] | None = None) -> AbstractAsyncContextManager[Kit]:
         """A kit of these parts, opened for the length of a block; ``given`` passages stand where no others are."""
         from arbitrag.jsonl import read_passages
@@ -81,7 +87,7 @@ class Parts:
         from arbitrag.run import open_kit
 
         return open_kit(
-            self.llm,
+            self.model(),
             index=self.index,
             encoder=self.encoder,
             mode=self.mode,
@@ -93,6 +99,22 @@ class Parts:
             cache=self.cache,
             price=None if self.price is None else price_from(self.price),
         )
+
+
+NO_MODEL = """no model is named, and none answers unasked. Name one:
+  --llm openai:gpt-4o-mini   or openai:MODEL@http://localhost:8000/v1
+  --llm hf:Qwen/Qwen3-0.6B   a model in this process
+  --llm lab                  the embedded model; it knows only its own world
+For a first look, type: arbitrag demo"""
+
+
+def model_from(typed: str | None) -> str:
+    """The address of the model that was typed. This is the one place where another than that may come from."""
+    from arbitrag.errors import UsageError
+
+    if typed is None:
+        raise UsageError(NO_MODEL)
+    return typed
 
 
 def pairs_from(given: Sequence[str] | None, option: str, example: str) -> dict[str, str]:

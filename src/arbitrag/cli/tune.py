@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from arbitrag.evaluate.tune import Tuned
 
 EXAMPLE = (
-    "Example: arbitrag bench run val.db --questions validation.jsonl --method trustmargin --traces; "
+    "Example: arbitrag bench run val.db --questions validation.jsonl --llm ADDRESS --method trustmargin --traces; "
     "arbitrag tune val.db --method trustmargin --html map.html"
 )
 

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from arbitrag.retrieve.update import IndexReport
 
 Mode = Literal["bm25", "dense", "hybrid"]
+LAB = "lab"  # the address of the embedded world's documents
 MODES: tuple[Mode, ...] = get_args(Mode)
 # Two letters at least: C:\docs.idx is a path.
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9+]+):(.*)", re.DOTALL)
 
 
 def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mode | None = None) -> Retriever:
-    """The index at a path, made by ``arbitrag index``, or passages on a server.
+    """The index at a path, made by ``arbitrag index``, or passages on a server; ``lab`` is the embedded world.
 
     ``mode`` says how an index at a path is searched: by words ("bm25"), by vectors ("dense"), or by both ("hybrid",
     which is what an index with vectors does without a choice). Its encoder is the one that it was made with: the
@@ -40,6 +41,12 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     installed, IndexFileError for an index that is missing, corrupt or of another version or encoder, BackendError for
     a server that cannot be reached. No error repeats an address that may hold a password.
     """
+    if address == LAB and not os.path.exists(LAB):
+        from arbitrag.lab.model import open_world
+
+        if mode not in (None, "bm25"):
+            raise UsageError(f"the lab's world is searched by bm25 only; got mode={mode}")
+        return open_world()
     found = _KIND.fullmatch(address) if isinstance(address, str) else None
     if found is None or os.path.exists(address):  # False, not an error, for a text too long to be a path
         return _open_path(Path(address), encoder, mode)
