@@ -188,7 +188,7 @@ MADE: dict[str, Callable[[Run], None]] = {
     "docs/trd.md": lambda run: _write("docs/trd.md", "<!-- examples -->\n<!-- end of examples -->\n"),
     "val.db": _by(_LAB_RUN),
     "trace.json": _by(
-        'arbitrag ask "Who directed The Silent Orchard?" --llm lab --method trustmargin --trace trace.json'
+        'arbitrag ask "Who directed The Silent Orchard?" --llm lab --index lab --method trustmargin --trace trace.json'
     ),
     **{name: _by(_OWN_RUN.format(name)) for name in ("mine.db", "other.db", "a.db", "b.db", "before.db", "after.db")},
 }

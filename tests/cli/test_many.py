@@ -20,6 +20,7 @@ from arbitrag.testing import ScriptedLLM, prompt_text
 if TYPE_CHECKING:
     from tests.conftest import Command
 
+RAG = ("--method", "rag", "--llm", "lab")
 DIRECT = ("--method", "direct", "--llm", "lab")
 
 
@@ -344,7 +345,7 @@ def kept(ran: Any) -> list[list[str]]:
 def test_the_questions_own_passages_are_read_where_all_have_some(
     script: Script, with_passages: Path, command: Command
 ) -> None:
-    ran = command("ask", "--method", "rag", "--questions", with_passages)
+    ran = command("ask", *RAG, "--questions", with_passages)
     assert kept(ran) == [["One is uno."], ["Two is due.", "Nothing."]]
     assert {row["run"]["retriever"] for row in rows(ran.out)} == {"given"}
     assert "not for asking, and ignored: answers\n" in ran.err
@@ -355,7 +356,7 @@ def test_passages_that_were_typed_go_before_the_questions_own(
 ) -> None:
     others = tmp_path / "others.jsonl"
     others.write_text('{"text": "Something else."}\n')
-    ran = command("ask", "--method", "rag", "--questions", with_passages, "--passages", others)
+    ran = command("ask", *RAG, "--questions", with_passages, "--passages", others)
     assert kept(ran) == [["Something else."], ["Something else."]]
     assert "ignored: answers, passages (those of --passages are read)\n" in ran.err
 
@@ -370,7 +371,7 @@ def test_passages_of_some_questions_only_are_not_read(script: Script, with_passa
 def test_a_row_made_of_other_passages_is_asked_again(
     script: Script, with_passages: Path, tmp_path: Path, command: Command
 ) -> None:
-    asked = ("ask", "--method", "rag", "--questions", with_passages, "-o", tmp_path / "out.jsonl")
+    asked = ("ask", *RAG, "--questions", with_passages, "-o", tmp_path / "out.jsonl")
     assert command(*asked).status == 0
     with_passages.write_text(with_passages.read_text().replace("Two is due", "Two is deux"))
     script.asked = []

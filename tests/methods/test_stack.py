@@ -221,11 +221,13 @@ async def test_a_call_that_fails_is_one_error() -> None:
 def test_the_command_line_takes_parts_with_their_options(command: Command) -> None:
     words = ("ask", "In what year was The Winter Desert first shown?", "--llm", "lab", "--index", "lab")
     chosen = ("--method", "stack", "--set", "filter=robust")
-    ran = command(*words, *chosen, "--set", "arbiter=trustmargin threshold=-9", "--set", "refusal=number of=margin least=99")
+    ran = command(
+        *words, *chosen, "--set", "arbiter=trustmargin threshold=-9", "--set", "refusal=number of=margin least=99"
+    )
     assert ran.status == 0
     assert "is below 99" in " ".join(ran.out.split())
     assert "trusted: neither" in ran.out
-    wrong = command(*words, "--set", "gate=probe")
+    wrong = command(*words, *chosen, "--set", "gate=probe")
     assert wrong.status == 2
     assert wrong.err.startswith("UsageError: unknown gate 'probe'. Known: allocator, likelihood, none.")
     assert "stack" in command("methods").out
