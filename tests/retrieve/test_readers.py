@@ -30,6 +30,8 @@ def read(folder: Path, name: str, content: bytes | str, tokens: int = 256) -> tu
         ("x.md", "```\n# in code\n```\n# Real\n", "Real"),
         ("x.md", "---\nauthor: A\ntitle: 'From the front'\n---\n# Heading", "From the front"),
         ("x.md", "---\nauthor: A\n---\n# Heading", "Heading"),
+        ("x.md", '---\ntitle:\ntitle:"Second" \n---\n# Heading', "Second"),
+        ("x.md", "---\ntitle: not closed\n# Heading", "Heading"),
         ("x.md", "no heading at all", "x"),
         ("x.md", "#hashtag is no heading", "x"),
         ("x.md", "#  \n# C#  \ntext", "C"),

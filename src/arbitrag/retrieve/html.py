@@ -16,6 +16,9 @@ _LINES = "li, tr, dt, dd, br, option, caption"
 _CELLS = "td, th"
 # Marks that stand for the breaks between blocks while the white space of the source is still in the text.
 _PARAGRAPH, _LINE = "\x1d", "\x1e"
+_SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
+_LINE_ENDS = re.compile(rf" ?{_LINE}[ {_LINE}]*")
+_GAPS = re.compile(r"\s+")  # the mark of a paragraph is white space to Python
 _LONGEST_TITLE = 300
 _DEEPEST = 20_000  # elements inside each other, which a parser walks through again for each one
 _MOST_FORMATS = 500  # open at a time: a parser opens all of them anew in every paragraph
@@ -66,8 +69,11 @@ def visible_text(html: str) -> tuple[str, str]:
     body = tree.body
     if body is None:
         return title, ""
+    inner: set[int] = set()
     for node in body.css("pre"):
-        node.replace_with(_PARAGRAPH + node.text().replace("\n", _LINE) + _PARAGRAPH)
+        if node.mem_id not in inner:  # the text of an outer one has that of those in it
+            inner.update(each.mem_id for each in node.css("pre"))
+            node.replace_with(_PARAGRAPH + node.text().replace("\n", _LINE) + _PARAGRAPH)
     for selector, mark in ((_PARAGRAPHS, _PARAGRAPH), (_LINES, _LINE), (_CELLS, " ")):
         for node in body.css(selector):
             node.insert_before(mark)
@@ -77,6 +83,6 @@ def visible_text(html: str) -> tuple[str, str]:
 
 def _settle(text: str) -> str:
     """White space as a browser shows it: single spaces, one line end per line, one blank line per paragraph."""
-    text = re.sub(r"[ \t\r\n\f\u00a0]+", " ", text)
-    text = re.sub(rf" ?{_LINE}[ {_LINE}]*", "\n", text)
-    return re.sub(rf"\s*{_PARAGRAPH}[\s{_PARAGRAPH}]*", "\n\n", text).strip()
+    text = _SPACES.sub(" ", text)
+    text = _LINE_ENDS.sub("\n", text)
+    return _GAPS.sub(lambda gap: "\n\n" if _PARAGRAPH in gap[0] else gap[0], text).strip()

@@ -33,12 +33,13 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*+=[\s\"']*+([\w.:-]{1,40})", re.IGNORECASE)
 _WEB_ENCODINGS = ("utf-8", "iso8859", "cp", "koi8", "gb", "big5", "euc", "shift_jis", "iso2022", "mac", "tis")
 # Marks at a heading's end are taken off afterwards: in the pattern, a long run of spaces would be tried in every way.
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$|^(\S[^\n]*)\n(?:={3,}|-{3,})[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)|\A---\n.*?^---$", re.MULTILINE | re.DOTALL)
-_FRONT_TITLE = re.compile(r"\A---\n(?:.*\n)*?title:[ \t]*[\"']?(.+?)[\"']?[ \t]*\n(?:.*\n)*?---", re.MULTILINE)
+_LONGEST_TITLE = 300  # characters: every passage of a document repeats it
+_LONGEST_FRONT = 4096  # characters in which front matter ends
 
 
 class NotReadable(DataError):
@@ -206,12 +207,25 @@ def _declared_charset(head: bytes) -> str | None:
 
 def _heading(head: str) -> str:
     """The title of a Markdown text: in its front matter, or its first heading outside of code."""
-    if front := _FRONT_TITLE.search(head[:4096]):
-        return front[1].strip()
+    if title := _front_title(head):
+        return title
     found = _HEADING.search(_FENCE.sub("", head))
     if not found:
         return ""
     return found[2].strip() if found[2] else found[1].rstrip().rstrip("#").rstrip()
+
+
+def _front_title(head: str) -> str:
+    """The value of ``title`` between two lines of three dashes at the very start; empty without them."""
+    opening, *lines = head[:_LONGEST_FRONT].split("\n")
+    if opening != "---" or "---" not in lines:
+        return ""
+    values = (line.removeprefix("title:") for line in lines[: lines.index("---")] if line.startswith("title:"))
+    return next((title for value in values if (title := _unquoted(value.strip()))), "")
+
+
+def _unquoted(value: str) -> str:
+    return value[value[:1] in ("'", '"') : len(value) - (value[-1:] in ("'", '"'))].strip()
 
 
 def _page_text(reader: Any, number: int, notes: list[str]) -> str:

@@ -1,0 +1,152 @@
+"""No document, row or metadata makes a reader take more than linear time."""
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import linear
+import pytest
+
+import arbitrag
+from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
+from arbitrag.encode import hashed
+from arbitrag.retrieve import _KIND as KIND
+from arbitrag.retrieve import analysis, html, passages, postgres_table, readers
+
+PACKAGE = Path(arbitrag.__file__).parent
+FOLDERS = ("retrieve", "integrations", "data", "encode")
+
+
+@pytest.fixture(autouse=True)
+def _longer_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 32,768 characters that takes no 50 ms is far from quadratic; only what is slower is compared."""
+    monkeypatch.setattr(linear, "LONGEST", 1 << 15)
+    monkeypatch.setattr(linear, "MEASURABLE_S", 0.05)
+    monkeypatch.setattr(linear, "RUNS", 3)
+
+
+def superlinear(function: Callable[[str], object], *around: tuple[str, str]) -> list[str]:
+    """The texts on which the time grew too fast twice: once can be another process's doing."""
+    return linear.superlinear(function, *around) and linear.superlinear(function, *around)
+
+
+def gone_through(pattern: re.Pattern[str]) -> Callable[[str], object]:
+    return lambda text: sum(1 for _ in pattern.finditer(text))
+
+
+def charset(text: str) -> object:
+    return sum(1 for _ in readers._CHARSET.finditer(text.encode("utf-8", "replace")))
+
+
+def sentences(text: str) -> object:
+    return sum(1 for _ in passages._sentences(text))
+
+
+# Every place in these folders where a regular expression is made or used on a text that is not written there: what
+# runs it, and what to put around the repeated text (what a match begins with, and what keeps it from ending).
+CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
+    "retrieve/__init__.py _KIND": (KIND.fullmatch, [("elastic:", ""), ("", ":")]),
+    "retrieve/analysis.py _UNSPACED_RUN": (analysis.searchable, [("中", "a")]),
+    "retrieve/html.py _GAPS": (html.visible_text, [("<p>", "<p>"), ("a", "b"), ("<pre>", "</pre>")]),
+    "retrieve/html.py _LINE_ENDS": (html._settle, [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")]),
+    "retrieve/html.py _SPACES": (html._settle, [("a", "\x1d"), ("a ", "\u2028b")]),
+    "retrieve/html.py _TAG": (html.is_too_deep, [("<!--", ""), ("<script>", ""), ("<b", ""), ("", "<title")]),
+    "retrieve/passages.py UNSPACED": (passages.estimate_tokens, [("中", "")]),
+    "retrieve/passages.py _BREAK": (sentences, [("a.", "x"), ("a.”", "x"), ("\n", "x"), ("。", "x"), ("\n \n", "x")]),
+    "retrieve/passages.py _words": (
+        lambda text: sum(1 for _ in passages._words(text, 64)),
+        [("a", "b"), ("a ", "\u2028")],
+    ),
+    "retrieve/postgres_table.py _NOT_STORABLE": (gone_through(postgres_table._NOT_STORABLE), [("\0", "\0")]),
+    "retrieve/readers.py _CHARSET": (
+        charset,
+        [("<meta ", ""), ("<meta charset", "="), ("<meta charset=", ""), ('<meta charset="', ""), ("", "<meta")],
+    ),
+    "retrieve/readers.py _FENCE": (readers._heading, [("```\n", ""), ("---\n", "x"), ("~~~\n", "\n```")]),
+    "retrieve/readers.py _HEADING": (
+        readers._heading,
+        [("# ", ""), ("#", "a"), ("a\n===", "x"), ("a", "\n=="), ("a\n---\n", "x"), ("   #", "")],
+    ),
+    "data/formats.py _keys": (formats._keys, [('"', '"'), ('"a"', ""), ('"a"', "x"), ("{", "}")]),
+    "data/trd_draft.py _pattern": (
+        lambda text: trd_draft.mentions(text, "a a"),
+        [("a", "a"), (" ", "b"), ("a a", "a")],
+    ),
+    "data/trd_nq.py _TITLE": (gone_through(trd_nq._TITLE), [("?title=", "&"), ("/wiki/", "#"), ("&title", "=")]),
+    "data/trd_plain.py _DATE": (trd_plain._DATE.fullmatch, [("2020-", ""), ("2020-10-", "1")]),
+    "data/trd_wikipedia.py _WORD": (gone_through(trd_wikipedia._WORD), [("a", " ")]),
+    "encode/hashed.py _WORD": (gone_through(hashed._WORD), [("a", " ")]),
+}
+
+
+def patterns() -> set[str]:
+    """``file NAME`` of every regular expression: the constant that holds it, or the function that uses it."""
+    found = set()
+    for folder in FOLDERS:
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for statement in tree.body:
+                if any(_is_pattern(node) for node in ast.walk(statement)):
+                    found.add(f"{path.relative_to(PACKAGE).as_posix()} {_name(statement)}")
+    return found
+
+
+def _is_pattern(node: ast.AST) -> bool:
+    """A call of ``re``, but for those that go through a text which is written there."""
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.value
+    if not isinstance(called, ast.Name) or called.id != "re":
+        return False
+    assert isinstance(node, ast.Call)
+    assert isinstance(node.func, ast.Attribute)
+    written = [isinstance(argument, ast.Constant) for argument in node.args]
+    return node.func.attr != "escape" and (node.func.attr == "compile" or not all(written))
+
+
+def _name(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.Assign):
+        return ast.unparse(statement.targets[0])
+    assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return statement.name
+
+
+def test_every_pattern_has_a_case() -> None:
+    assert patterns() == set(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pattern_takes_linear_time(case: str) -> None:
+    function, around = CASES[case]
+    assert superlinear(function, *around) == []
+
+
+FRONT = [("---\n", ""), ("---\ntitle: ", "\n---"), ("---\ntitle:", "\n"), ("---\ntitle: '", "'\nx: y\n--")]
+
+
+def test_front_matter_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "_LONGEST_FRONT", 1 << 20)
+    assert superlinear(readers._heading, *FRONT) == []
+
+
+def test_front_matter_of_spaces_is_read_at_once() -> None:
+    assert readers._heading("---\ntitle:" + " " * 4000) == ""  # 4 KB that a pattern tried in every way for minutes
+
+
+@pytest.mark.parametrize(
+    "unit", ["<pre>", "<h1>", "<td>", "<li>", "<select>", "<div><pre>", "<table>", "<nav>", "<p>", "<title>", "<svg>"]
+)
+def test_elements_inside_each_other_take_linear_time(unit: str) -> None:
+    def nested(size: int) -> str:
+        return unit * (size // 2 // len(unit)) + "word\n" * (size // 10)
+
+    assert (
+        linear.grows_linearly(html.visible_text, nested) <= 3 or linear.grows_linearly(html.visible_text, nested) <= 3
+    )
+
+
+@pytest.mark.parametrize("unit", ["a. ", "a", " ", "\n", "\u2028", "。", "a b\n\n", "# a\n", "\"'"])
+def test_cutting_takes_linear_time(unit: str) -> None:
+    def cut(text: str) -> object:
+        return sum(1 for _ in passages.cut(text, 64))
+
+    assert linear.grows_linearly(cut, lambda size: unit * (size // len(unit))) <= 3
