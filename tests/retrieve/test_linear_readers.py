@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import linear
 import pytest
 
 import arbitrag
+import linear
 from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
