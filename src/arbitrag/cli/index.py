@@ -18,6 +18,18 @@ EXAMPLE = "Example: arbitrag index ./docs -o docs.idx"
 def index(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCES...", help="Folders and files to index.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include",
+            metavar="GLOB",
+            help="Only these: a name ('*.md') or a path from the source ('notes/**'). Repeatable.",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="GLOB", help="Not these; stronger than --include. Repeatable."),
+    ] = None,
     encoder: Encoder = None,
     passage_tokens: Annotated[
         int | None,
@@ -37,6 +49,8 @@ def index(
     """Make an index of documents, or bring it up to date.
 
     Reads md, txt, html, pdf and jsonl files under the sources. Run again, it reads only what changed.
+    Hidden files and folders, build folders, node_modules and virtual environments are left out unless an --include
+    names them, and the output says so.
     """
     from arbitrag.cli.output import complain, progress, say, say_json
     from arbitrag.retrieve import update_index
@@ -49,6 +63,8 @@ def index(
             language=language,
             replace_all=replace_all,
             encoder=encoder,
+            include=include or (),
+            exclude=exclude or (),
             progress=show,
         )
     if as_json:
@@ -58,15 +74,23 @@ def index(
         complain(f"skipped {file.source}: {file.reason}")
     for file in report.notes:
         complain(f"note {file.source}: {file.reason}")
-    say(_summary(report))
+    say("\n".join([_summary(report), *report.left_out.lines(including=bool(include))]))
 
 
 def _plain(report: IndexReport) -> dict[str, object]:
+    from arbitrag.types import to_plain
+
     named = {
         key: [{"source": file.source, "reason": file.reason} for file in files]
         for key, files in (("skipped", report.skipped), ("notes", report.notes))
     }
-    return {**vars(report), "target": str(report.target), "not_read": dict(report.not_read), **named}
+    return {
+        **vars(report),
+        "target": str(report.target),
+        "not_read": dict(report.not_read),
+        "left_out": to_plain(report.left_out),
+        **named,
+    }
 
 
 def _summary(report: IndexReport) -> str:

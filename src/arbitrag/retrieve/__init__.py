@@ -83,6 +83,8 @@ def update_index(
     language: str | None = None,
     replace_all: bool = False,
     encoder: str | Encoder | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     progress: Callable[[int, int, str], None] | None = None,
 ) -> IndexReport:
     """Make ``target`` an index of exactly the documents in ``inputs``; see ``arbitrag.retrieve.update``."""
@@ -95,6 +97,8 @@ def update_index(
         language=language,
         replace_all=replace_all,
         encoder=encoder,
+        include=include,
+        exclude=exclude,
         progress=progress,
     )
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from arbitrag.errors import DataError
 from arbitrag.retrieve import readers
 from arbitrag.retrieve.readers import Document, NotReadable, Reader
+from arbitrag.retrieve.selection import Left, Selection
 from arbitrag.text import printable
 
 _KINDS: dict[str, Reader] = {
@@ -59,21 +60,23 @@ def common_root(inputs: Sequence[Path]) -> Path:
         raise DataError("the folders to index lie on different drives; make one index for each") from None
 
 
-def walk(inputs: Sequence[Path], root: Path) -> Iterator[Found | Passed]:
+def walk(inputs: Sequence[Path], root: Path, selection: Selection | None = None) -> Iterator[Found | Passed | Left]:
     """Every file under ``inputs``, each once: files given by themselves, then those of folders by their names.
 
-    Hidden files and folders, links to folders or out of the given folder, and folders that are an index are passed
-    over; a file given by itself is read as text when its suffix says nothing.
+    Links to folders or out of the given folder are passed over, as is what ``selection`` leaves out of a folder: by
+    default hidden files and folders, those that tools make, and indexes. A file given by itself is read as text when
+    its suffix says nothing.
     """
+    selection = selection or Selection()
     seen: set[str] = set()
     for path in sorted(inputs, key=Path.is_dir):  # the files first: they are read even where a folder's would not be
         start = os.path.normpath(path.absolute())
         if path.is_dir():
-            found = _walk_folder(start, str(root))
+            found = _walk_folder(start, str(root), selection)
         else:
             found = iter([_look(start, _source(start, str(root)), given=True)])
         for item in found:
-            if len(inputs) == 1:
+            if len(inputs) == 1 or isinstance(item, Left):
                 yield item
             elif item.source not in seen:
                 seen.add(item.source)
@@ -92,29 +95,31 @@ def read_document(path: Path, source: str, tokens: int) -> Document:
         raise NotReadable(error.strerror or str(error), lasting=False) from error
 
 
-def _walk_folder(folder: str, root: str) -> Iterator[Found | Passed]:
+def _walk_folder(folder: str, root: str, selection: Selection) -> Iterator[Found | Passed | Left]:
     inside = os.path.join(os.path.realpath(folder), "")
-    waiting = [folder]
+    waiting: list[tuple[str, tuple[str, ...]]] = [(folder, ())]
     while waiting:
-        here = waiting.pop()
+        here, parts = waiting.pop()
         try:
             with os.scandir(here) as entries:
                 names = sorted(entry.name for entry in entries)
         except OSError as error:
             yield Passed(_source(here, root), error.strerror or str(error))
             continue
-        if "index.json" in names and "files.sqlite" in names:
+        if left := selection.contents(parts, names):
+            yield left
             continue
         folders = []
         for name in names:
-            path = os.path.join(here, name)
-            if name.startswith("."):
-                continue
-            if os.path.isdir(path):
+            path, below = os.path.join(here, name), (*parts, name)
+            is_folder = os.path.isdir(path)
+            if left := selection.folder(below) if is_folder else selection.file(below):
+                yield left
+            elif is_folder:
                 if os.path.islink(path):
                     yield Passed(_source(path, root), "a link to a folder; give that folder itself")
                 else:
-                    folders.append(path)
+                    folders.append((path, below))
             elif os.path.islink(path) and os.path.exists(path) and not os.path.realpath(path).startswith(inside):
                 # Who put it there may not be who reads the answers.
                 yield Passed(_source(path, root), "a link out of the folder; give that file itself")

@@ -32,6 +32,7 @@ from arbitrag.retrieve.ingest import Found, Passed, common_root, read_document, 
 from arbitrag.retrieve.ledger import Ledger, Task, Version, open_ledger
 from arbitrag.retrieve.manifest import FILE, VECTORS, WORDS, Manifest, corrupt, has_vectors, read_manifest
 from arbitrag.retrieve.readers import Document, NotReadable
+from arbitrag.retrieve.selection import Left, LeftOut, Selection, counted
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
@@ -65,7 +66,7 @@ class IndexReport:
     time.
 
     ``skipped`` names the files that are of no use, also those found so earlier, ``notes`` what was passed over in files
-    that were read; ``not_read`` counts files by a suffix that is not read.
+    that were read; ``not_read`` counts files by a suffix that is not read, and ``left_out`` what was not looked at.
     """
 
     target: Path
@@ -76,6 +77,7 @@ class IndexReport:
     skipped: tuple[Named, ...]
     notes: tuple[Named, ...]
     not_read: Mapping[str, int]
+    left_out: LeftOut
     files: int
     passages: int
     written: int
@@ -90,6 +92,8 @@ def update_index(
     language: str | None = None,
     replace_all: bool = False,
     encoder: str | Encoder | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> IndexReport:
     """Make ``target`` an index of exactly the documents in ``inputs``, folders or files; make it if it is new.
@@ -98,7 +102,8 @@ def update_index(
     the stems of words) and ``encoder`` are chosen when an index is made and kept. With an encoder, given by its address
     (``hash``, ``st:MODEL`` ...) or as one of the caller's, passages get vectors too. ``progress`` is called with bytes
     read, bytes to read, and a file. Sources in the index are paths from the given folder, or from the deepest one that
-    holds all.
+    holds all. ``include`` and ``exclude`` are globs on paths from the given folder (see ``selection``): of what lies in
+    folders, only files that an ``include`` matches, where there is one, and that no ``exclude`` matches.
 
     Raises DataError when there is nothing to index; IndexFileError when ``target`` is no index, is damaged, of another
     version, in use by another process, made with other settings, or would lose every file (``replace_all`` allows it);
@@ -107,13 +112,13 @@ def update_index(
     began = time.perf_counter()
     given = [inputs] if isinstance(inputs, str | Path) else inputs
     paths, folder = [Path(each) for each in given], Path(target)
-    root = common_root(paths)
-    manifest, new = _prepare(folder, paths, root, passage_tokens, language)
+    root, selection = common_root(paths), Selection(include, exclude)
+    manifest, new = _prepare(folder, paths, root, selection, passage_tokens, language)
     try:
         with open_ledger(folder) as ledger, _embedder(folder, encoder) as embedder:
             update = _Update(folder, manifest, ledger, embedder, progress or (lambda done, total, what: None))
             try:
-                return update.run(walk(paths, root), root, replace_all, began)
+                return update.run(walk(paths, root, selection), root, replace_all, began)
             finally:
                 update.close()
     except BaseException:
@@ -123,7 +128,12 @@ def update_index(
 
 
 def _prepare(
-    folder: Path, inputs: Sequence[Path], root: Path, passage_tokens: int | None, language: str | None
+    folder: Path,
+    inputs: Sequence[Path],
+    root: Path,
+    selection: Selection,
+    passage_tokens: int | None,
+    language: str | None,
 ) -> tuple[Manifest, bool]:
     """The manifest of the index in ``folder``, and whether it was made just now."""
     if passage_tokens is not None and not 16 <= passage_tokens <= 8192:
@@ -132,9 +142,18 @@ def _prepare(
         manifest = read_manifest(folder)
         _same_settings(folder, manifest, passage_tokens, language)
         return manifest, False
-    if not any(isinstance(item, Found) for item in walk(inputs, root)):
+    left: list[Left] = []
+    for item in walk(inputs, root, selection):
+        if isinstance(item, Found):
+            break
+        if isinstance(item, Left):
+            left.append(item)
+    else:
         names = ", ".join(printable(str(path)) for path in inputs)
-        raise DataError(f"nothing to index in {names}: no md, txt, html, pdf or jsonl file there")
+        why = "\n".join(
+            ["no md, txt, html, pdf or jsonl file there", *counted(left).lines(including=selection.including)]
+        )
+        raise DataError(f"nothing to index in {names}: {why}")
     manifest = Manifest(passage_tokens or PASSAGE_TOKENS, language or "english", str(root))
     analysis.analyzer(manifest.language)
     try:
@@ -197,6 +216,7 @@ class _Update:
         self._counts: Counter[str] = Counter()
         self._skipped: list[Named] = []
         self._notes: list[Named] = []
+        self._left: list[Left] = []
         self._batch: list[Version] = []
         self._dropped: list[int] = []
         self._same: list[tuple[int, int]] = []
@@ -209,7 +229,7 @@ class _Update:
         if passages != searcher.num_docs:
             raise corrupt(folder, f"its file table knows {passages:,} passages, but it holds {searcher.num_docs:,}")
 
-    def run(self, items: Iterator[Found | Passed], root: Path, replace_all: bool, began: float) -> IndexReport:
+    def run(self, items: Iterator[Found | Passed | Left], root: Path, replace_all: bool, began: float) -> IndexReport:
         not_read: Counter[str] = Counter()
         plan = self._ledger.plan(self._files(items, not_read))
         if plan.recorded and plan.lost == plan.recorded and not replace_all:
@@ -239,16 +259,19 @@ class _Update:
             skipped=tuple(sorted(self._skipped, key=lambda each: each.source)),
             notes=tuple(self._notes),
             not_read=dict(not_read),
+            left_out=counted(self._left),
             files=files,
             passages=passages,
             written=counts["written"],
             seconds=time.perf_counter() - began,
         )
 
-    def _files(self, items: Iterator[Found | Passed], not_read: Counter[str]) -> Iterator[Found]:
+    def _files(self, items: Iterator[Found | Passed | Left], not_read: Counter[str]) -> Iterator[Found]:
         for item in items:
             if isinstance(item, Found):
                 yield item
+            elif isinstance(item, Left):
+                self._left.append(item)
             elif item.named:
                 self._skipped.append(Named(item.source, item.reason))
             else:
