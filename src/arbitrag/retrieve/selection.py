@@ -1,7 +1,7 @@
 """Which files and folders under a source are indexed: by globs of the user's, and without what is left out by default.
 
-A glob is matched on the path from the source, with forward slashes. ``*`` and ``?`` stay within a name, ``**`` stands for
-any number of folders; a glob without a slash matches a name at any depth; one that matches a folder matches all that it
+A glob is matched on the path from the source, with forward slashes. ``*`` and ``?`` stay within a name, ``**`` stands
+for any number of folders; a glob without a slash matches a name at any depth; one that matches a folder matches all it
 holds. As in a shell, only a glob that writes the dot matches a name that begins with one.
 """
 
