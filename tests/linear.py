@@ -62,7 +62,7 @@ def growth(function: Callable[[str], object], text_of: Callable[[int], str]) -> 
 
 def superlinear(function: Callable[[str], object], *around: tuple[str, str]) -> list[str]:
     """The texts, as ``prefix + unit * n + suffix``, on which a function takes more than linear time."""
-    found = []
+    found: list[str] = []
     for prefix, suffix in {("", ""), *around}:
         for unit in UNITS:
             if len(found) == SHOWN:

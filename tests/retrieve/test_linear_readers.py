@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.linear import LARGEST_RATIO, growth, superlinear
 
 import arbitrag
-import linear
 from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
@@ -16,19 +16,6 @@ from arbitrag.retrieve import analysis, html, passages, postgres_table, readers
 
 PACKAGE = Path(arbitrag.__file__).parent
 FOLDERS = ("retrieve", "integrations", "data", "encode")
-
-
-@pytest.fixture(autouse=True)
-def _longer_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of 32,768 characters that takes no 50 ms is far from quadratic; only what is slower is compared."""
-    monkeypatch.setattr(linear, "LONGEST", 1 << 15)
-    monkeypatch.setattr(linear, "MEASURABLE_S", 0.05)
-    monkeypatch.setattr(linear, "RUNS", 3)
-
-
-def superlinear(function: Callable[[str], object], *around: tuple[str, str]) -> list[str]:
-    """The texts on which the time grew too fast twice: once can be another process's doing."""
-    return linear.superlinear(function, *around) and linear.superlinear(function, *around)
 
 
 def gone_through(pattern: re.Pattern[str]) -> Callable[[str], object]:
@@ -59,6 +46,7 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
         [("a", "b"), ("a ", "\u2028")],
     ),
     "retrieve/postgres_table.py _NOT_STORABLE": (gone_through(postgres_table._NOT_STORABLE), [("\0", "\0")]),
+    "retrieve/postgres_table.py _PORTS": (postgres_table._PORTS.fullmatch, [("1", ""), ("1,", ""), (",", ",")]),
     "retrieve/readers.py _CHARSET": (
         charset,
         [("<meta ", ""), ("<meta charset", "="), ("<meta charset=", ""), ('<meta charset="', ""), ("", "<meta")],
@@ -139,9 +127,7 @@ def test_elements_inside_each_other_take_linear_time(unit: str) -> None:
     def nested(size: int) -> str:
         return unit * (size // 2 // len(unit)) + "word\n" * (size // 10)
 
-    assert (
-        linear.grows_linearly(html.visible_text, nested) <= 3 or linear.grows_linearly(html.visible_text, nested) <= 3
-    )
+    assert growth(html.visible_text, nested) <= LARGEST_RATIO
 
 
 @pytest.mark.parametrize("unit", ["a. ", "a", " ", "\n", "\u2028", "。", "a b\n\n", "# a\n", "\"'"])
@@ -149,4 +135,4 @@ def test_cutting_takes_linear_time(unit: str) -> None:
     def cut(text: str) -> object:
         return sum(1 for _ in passages.cut(text, 64))
 
-    assert linear.grows_linearly(cut, lambda size: unit * (size // len(unit))) <= 3
+    assert growth(cut, lambda size: unit * (size // len(unit))) <= LARGEST_RATIO
