@@ -56,6 +56,7 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
         readers._heading,
         [("# ", ""), ("#", "a"), ("a\n===", "x"), ("a", "\n=="), ("a\n---\n", "x"), ("   #", "")],
     ),
+    "data/formats.py _LIST": (gone_through(formats._LIST), [("[", ""), ("[", "]"), ("[ ", "{"), ("\n[", "")]),
     "data/formats.py _keys": (formats._keys, [('"', '"'), ('"a"', ""), ('"a"', "x"), ("{", "}")]),
     "data/trd_draft.py _pattern": (
         lambda text: trd_draft.mentions(text, "a a"),
