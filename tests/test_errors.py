@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from arbitrag import errors
-from arbitrag.errors import ArbitragError, BackendError, MissingExtra, UsageError, unknown
+from arbitrag.errors import ArbitragError, BackendError, BudgetError, MissingExtra, UsageError, unknown
 
 
 def test_the_tree_in_the_docstring_names_every_error() -> None:
@@ -31,9 +31,9 @@ def test_an_error_of_another_process_is_the_same_here(error: ArbitragError) -> N
     assert (type(here), str(here), vars(here)) == (type(error), str(error), vars(error))
 
 
-def test_a_usage_error_ends_with_status_2_and_others_with_1() -> None:
-    assert UsageError.exit_status == 2
-    assert {kind.exit_status for kind in ArbitragError.__subclasses__() if kind is not UsageError} == {1}
+def test_a_usage_error_ends_with_status_2_a_budget_with_3_and_others_with_1() -> None:
+    own = {UsageError: 2, BudgetError: 3}
+    assert {kind: kind.exit_status for kind in ArbitragError.__subclasses__() if kind.exit_status != 1} == own
 
 
 def test_a_missing_extra_says_what_to_type() -> None:

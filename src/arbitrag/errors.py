@@ -9,6 +9,7 @@ ArbitragError
 ├── PromptError         a prompt file that breaks the format, or a field missing or left over
 ├── ContextError        a question that does not fit into the model's context
 ├── TraceError          a trace that cannot be replayed with these settings
+├── BudgetError         a request that would pass the limit on tokens or money; it was not made (exit status 3)
 └── BackendError        a model or server failed after all retries; carries the HTTP status where there is one
 """
 
@@ -61,6 +62,10 @@ class ContextError(ArbitragError):
 
 class TraceError(ArbitragError):
     pass
+
+
+class BudgetError(ArbitragError):
+    exit_status = 3
 
 
 class BackendError(ArbitragError):

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag import __version__
+from arbitrag.budget import Budget
 from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
-from arbitrag.errors import ArbitragError, CapabilityError, UsageError
+from arbitrag.errors import ArbitragError, BudgetError, CapabilityError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
@@ -139,24 +140,34 @@ async def answer_all(
     *,
     concurrency: int = 16,
     given: Mapping[str, Sequence[Passage]] | None = None,
+    budget: Budget | None = None,
 ) -> AsyncIterator[Verdict | Failure]:
     """Answer concurrently, at most ``concurrency`` at a time, and yield in the order of the questions.
 
     A question that fails yields a Failure and the others go on. Questions are taken as they are needed, a few times
     ``concurrency`` ahead of the verdict that is waited for, so that a slow one does not hold up the rest. ``given`` are
-    passages by question id, which are read for these questions instead of what the kit's retriever finds. Raises
-    CapabilityError before the first question.
+    passages by question id, which are read for these questions instead of what the kit's retriever finds. Beyond a
+    ``budget`` questions yield a Failure with a BudgetError. Raises CapabilityError before the first question.
     """
     if concurrency < 1:
         raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
     chosen = load(method)() if isinstance(method, str) else method
     await check(chosen, kit)
+    kit = kit if budget is None else budget.metered(kit)
     places = asyncio.Semaphore(concurrency)
 
     async def one(question: Question) -> Verdict | Failure:
-        own = None if given is None else given.get(question.id)
+        passages = None if given is None else given.get(question.id)
+        own = kit if passages is None else replace(kit, retriever=FixedRetriever(passages))
         async with places:
-            return await attempt(question, chosen, kit if own is None else replace(kit, retriever=FixedRetriever(own)))
+            if budget is None:
+                return await attempt(question, chosen, own)
+            if not await budget.begin():
+                return Failure(question, BudgetError(f"not asked: {budget.limits}"), _trace(question, chosen, own, ()))
+            try:
+                return await attempt(question, chosen, own)
+            finally:
+                budget.end()
 
     waiting: deque[asyncio.Task[Verdict | Failure]] = deque()
     try:

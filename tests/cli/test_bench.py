@@ -411,3 +411,93 @@ def test_the_embedded_model_gives_the_same_numbers_at_any_width(tmp_path: Path, 
             found.append([(row.question, row.answer, row.strategy, row.why, dict(row.scores)) for row in rows])
             assert len(rows) == 24
     assert found[0] == found[1]
+
+
+def test_a_run_stops_before_a_limit_of_tokens_and_goes_on(
+    script: Script, questions: Path, path: Path, command: Command
+) -> None:
+    begun = ("bench", "run", path, "--questions", questions, "--llm", "lab", "--method", "direct", "--concurrency", "1")
+    ran = command(*begun, "--max-tokens", "100", "--json")
+    assert ran.status == 3
+    told = json.loads(ran.out)
+    assert told["made"] + told["left"] == 5
+    assert 0 < told["made"] < 5
+    assert told["spent"] == {"tokens": told["tokens"], "money": 0.0}
+    assert told["tokens"] <= 100
+    assert f"Stopped before --max-tokens 100: {told['tokens']} tokens were spent in all; " in ran.err
+    assert f"; {told['left']} of 5 rows are left\n" in ran.err
+    assert f"Go on with a higher limit: arbitrag bench run {path} --max-tokens 200\n" in ran.err
+
+    again = command("bench", "run", path, "--max-tokens", "100")  # what was spent before counts
+    assert (again.status, len(script.asked)) == (3, told["made"])
+    assert command("bench", "run", path, "--max-tokens", "1000").status == 0
+    assert answers(path, "direct") == [f"answer {n}" for n in range(1, 6)]
+    assert len(script.asked) == 5
+
+
+def test_a_limit_of_money_needs_a_price_and_counts_all_sessions(
+    script: Script, questions: Path, path: Path, command: Command
+) -> None:
+    begun = ("bench", "run", path, "--questions", questions, "--llm", "lab", "--method", "direct", "--concurrency", "1")
+    refused = command(*begun, "--max-cost", "1")
+    assert refused.status == 2
+    assert refused.err.startswith("UsageError: a limit of money needs the price of lab: --price READ,WRITTEN")
+    assert not path.exists()
+    ran = command(*begun, "--max-cost", "0.0001", "--price", "1,2", "--json")
+    assert ran.status == 3
+    told = json.loads(ran.out)
+    assert told["made"] > 0
+    assert told["money"] <= 0.0001
+    assert "Go on with a higher limit: arbitrag bench run" in ran.err
+    assert " --max-cost 0.0002\n" in ran.err
+    assert command("bench", "run", path, "--max-cost", "inf").err.startswith("UsageError: --max-cost takes an amount")
+
+
+def test_a_retry_has_a_limit_too(script: Script, questions: Path, path: Path, command: Command) -> None:
+    script.down = {"1", "2", "3", "4"}
+    assert command("bench", "run", path, "--questions", questions, "--llm", "lab", "--method", "direct").status == 1
+    script.down = set()
+    ran = command("bench", "retry", path, "--max-tokens", "80", "--concurrency", "1")
+    assert ran.status == 3
+    assert f"Go on with a higher limit: arbitrag bench retry {path} --max-tokens 160\n" in ran.err
+    assert command("bench", "retry", path).status == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "error"),
+    [
+        (("--method", "no-such"), "UsageError: unknown method"),
+        (("--method", "direct", "--method", "direct"), "UsageError: direct on lab is asked for 2 times"),
+        (("--method", "rag kk=1"), "UsageError"),
+        (("--method", "direct", "--price", "1"), "UsageError: --price takes"),
+        (("--method", "direct", "--passages", "mine"), "UsageError: unknown choice of passages"),
+        (("--method", "direct", "--questions", "missing.jsonl"), "DataError: missing.jsonl cannot be read"),
+        (("--method", "trustmargin"), "CapabilityError: trustmargin needs generate and score"),
+        (("--method", "direct", "--where", "x"), "UsageError: --where takes"),
+    ],
+)
+def test_a_run_that_is_refused_leaves_no_file(
+    typed: tuple[str, ...],
+    error: str,
+    script: Script,
+    questions: Path,
+    path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arbitrag.llm.open_llm", lambda address, **_: ScriptedLLM(script, name=address))
+    ran = command("bench", "run", path, "--questions", questions, "--llm", "lab", *typed)
+    assert ran.status in (1, 2)
+    assert ran.err.startswith(error)
+    assert [each.name for each in path.parent.iterdir()] == ["questions.jsonl"]
+
+
+def test_a_refused_method_does_not_join_a_run(
+    script: Script, questions: Path, path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arbitrag.llm.open_llm", lambda address, **_: ScriptedLLM(script, name=address))
+    command("bench", "run", path, "--questions", questions, "--llm", "lab", "--method", "direct")
+    assert command("bench", "run", path, "--method", "trustmargin").status == 1
+    with Store.open(path) as store:
+        assert [system.name for system in store.systems] == ["direct"]
+        assert len(store.meta["sessions"]) == 1

@@ -378,3 +378,29 @@ def test_a_row_made_of_other_passages_is_asked_again(
     assert "1 answered, 0 failed, 1 finished before" in command(*asked).err
     assert script.asked == ["2"]
     assert [row["id"] for row in rows((tmp_path / "out.jsonl").read_text())] == ["a", "b"]
+
+
+def test_questions_stop_before_a_limit_and_go_on(
+    script: Script, questions: Path, tmp_path: Path, command: Command
+) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("ask", *DIRECT, "--questions", questions, "--concurrency", "1", "-o", out)
+    first = command(*asked, "--max-tokens", "100")
+    made = rows(out.read_text())
+    spent = sum(row["usage"]["tokens_read"] + row["usage"]["tokens_written"] for row in made)
+    assert (first.status, 0 < len(made) < 5, spent <= 100) == (3, True, True)
+    left = f"{5 - len(made)} of 5 questions are left; run"
+    assert f"Stopped before --max-tokens 100: {spent} tokens were spent; {left}" in first.err
+    assert command(*asked, "--max-tokens", "100").status == 3  # what the rows there cost counts
+    assert len(script.asked) == len(made)
+    assert command(*asked, "--max-tokens", "1000").status == 0
+    assert [told(row) for row in rows(out.read_text())] == [(f"q{n}", f"answer {n}") for n in range(1, 6)]
+
+
+def test_a_limit_of_money_needs_a_price(script: Script, questions: Path, command: Command) -> None:
+    ran = command("ask", *DIRECT, "--questions", questions, "--max-cost", "1")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("UsageError: a limit of money needs the price of lab")
+    assert command("ask", *DIRECT, "--questions", questions, "--max-cost", "1", "--price", "1,2").status == 0
+    single = command("ask", "Who?", *DIRECT, "--max-tokens", "5")
+    assert single.err.startswith("UsageError: --max-tokens and --max-cost are for many questions")

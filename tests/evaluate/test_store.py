@@ -301,9 +301,9 @@ def test_a_read_only_file_is_said_before_any_work(store: Store, path: Path, monk
         Store.open(path, write=True)
 
 
-def test_a_plan_that_cannot_be_stored_leaves_no_file_that_hinders(path: Path) -> None:
+def test_a_plan_that_cannot_be_stored_leaves_no_file(path: Path) -> None:
     with pytest.raises(TypeError):
         Store.create(path, replace(PLAN, conditions={"seed": object()}))
-    with Store.open(path, write=True) as store:
-        store.extend(PLAN)
+    assert {each.name for each in path.parent.iterdir()} <= {f".{path.name}.lock"}
+    with Store.create(path, PLAN) as store:
         assert store.systems == PLAN.systems

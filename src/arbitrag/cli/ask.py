@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import Address, AsJson, Changes, Encoder, Index, Mode, Parts, Where
+from arbitrag.cli.parts import (
+    Address,
+    AsJson,
+    Changes,
+    Encoder,
+    Index,
+    MaxCost,
+    MaxTokens,
+    Mode,
+    Parts,
+    Where,
+    budget_from,
+)
 
 if TYPE_CHECKING:
     from arbitrag.run import Failure
@@ -58,6 +70,8 @@ def ask(
     price: Annotated[
         str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")
     ] = None,
+    max_tokens: MaxTokens = None,
+    max_cost: MaxCost = None,
     as_json: AsJson = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print every call and decision as well.")] = False,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace, for replay.")] = None,
@@ -87,6 +101,8 @@ def ask(
     if question is not None:
         if questions is not None or out is not None:
             raise UsageError("--questions and -o are for many questions; leave the QUESTION out, or them")
+        if max_tokens is not None or max_cost is not None:
+            raise UsageError("--max-tokens and --max-cost are for many questions (--questions); leave them out")
         return _one(question, parts, as_json, explain, trace)
     if explain or trace is not None:
         raise UsageError("--explain and --trace are for one QUESTION; give it in quotes")
@@ -97,7 +113,7 @@ def ask(
 
     parts.model()  # before anything is read
     asked = questions_to_ask(questions or "-")  # out here: in an event loop Ctrl-C would wait for the input's end
-    return asyncio.run(answer_many(asked, parts, out, concurrency))
+    return asyncio.run(answer_many(asked, parts, out, concurrency, budget_from(max_tokens, max_cost)))
 
 
 def _is_terminal() -> bool:

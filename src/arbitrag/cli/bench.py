@@ -9,7 +9,7 @@ import typer
 
 from arbitrag.cli import bench_report
 from arbitrag.cli.bench_parts import Options
-from arbitrag.cli.parts import AsJson, Encoder, Index, Mode, Where
+from arbitrag.cli.parts import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
 
 File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Rows at a time.")]
@@ -82,6 +82,8 @@ def run(
         typer.Option("--deterministic", help="The same numbers at any --concurrency, from models in this process."),
     ] = None,
     concurrency: Concurrency = 64,
+    max_tokens: MaxTokens = None,
+    max_cost: MaxCost = None,
     traces: Traces = False,
     as_json: AsJson = False,
 ) -> int:
@@ -108,7 +110,8 @@ def run(
         seed=seed,
         deterministic=deterministic,
     )
-    session = Session(path, options, prices or (), concurrency, traces)
+    budget = budget_from(max_tokens, max_cost)
+    session = Session(path, options, prices or (), concurrency, traces, budget=budget)
     return session.run(questions or (), methods or (), llms or (), limit, as_json)
 
 
@@ -120,13 +123,17 @@ def retry(
         list[str] | None,
         typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens; for all models or for each."),
     ] = None,
+    max_tokens: MaxTokens = None,
+    max_cost: MaxCost = None,
     traces: Traces = False,
     as_json: AsJson = False,
 ) -> int:
     """Ask the questions whose rows failed again, as they were asked before."""
     from arbitrag.cli.bench_session import Session
 
-    return Session(path, Options(), prices or (), concurrency, traces, retry=True).run((), (), (), None, as_json)
+    budget = budget_from(max_tokens, max_cost)
+    session = Session(path, Options(), prices or (), concurrency, traces, retry=True, budget=budget)
+    return session.run((), (), (), None, as_json)
 
 
 group.command(epilog=bench_report.REPORT)(bench_report.report)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from arbitrag.budget import Budget
 from arbitrag.cli.bench_parts import Options, open_kits, prices_of, without_secrets
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import model_from
@@ -19,7 +20,7 @@ from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.provenance import provenance
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.runner import Tally, run
+from arbitrag.evaluate.runner import Tally, check_all, run
 from arbitrag.evaluate.store import Store
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, needs_of
@@ -28,6 +29,7 @@ from arbitrag.text import one_line
 from arbitrag.types import Need
 
 METHODS = ("direct", "rag", "trustmargin")  # when none is typed
+STOPPED = 3  # the exit status when a limit of tokens or money ended the run
 RETRIES = 5  # of a request that a server failed
 
 
@@ -41,8 +43,10 @@ class Session:
     concurrency: int
     traces: bool
     retry: bool = False
+    budget: Budget | None = None
     store: Store | None = None
     tally: Tally = field(default=Tally(0))
+    _unfinished: tuple[int, float] = (0, 0.0)
 
     def run(
         self, questions: Sequence[str], methods: Sequence[str], llms: Sequence[str], limit: int | None, as_json: bool
@@ -64,10 +68,15 @@ class Session:
                 kept = self.tally.before + self.tally.done
                 complain(
                     f"{kept:,} of {self.tally.before + self.tally.total:,} rows are finished and kept; "
-                    f"go on with: arbitrag bench run {shlex.quote(str(self.path))}"
+                    f"go on with: {self._again}"
                 )
                 raise
             return self._end(as_json)
+
+    @property
+    def _again(self) -> str:
+        """The command that goes on with this run."""
+        return f"arbitrag bench {'retry' if self.retry else 'run'} {shlex.quote(str(self.path))}"
 
     def _remembered(self) -> Mapping[str, Any]:
         """The options of the last session, with a word to the person when it was of another version."""
@@ -159,6 +168,8 @@ class Session:
         async with open_kits(
             llms, self.options, passages=passages, prices=prices, concurrency=self.concurrency
         ) as kits:
+            if self.budget is not None and self.store is not None:
+                self.budget.tokens, self.budget.money = self.store.paid()
             taking_part = [entry for llm, kit in zip(llms, kits, strict=True) for entry in entries(chosen[llm], [kit])]
             addresses = {kit.llm.backend.name: llm for llm, kit in zip(llms, kits, strict=True) if "://" not in llm}
             made = plan(
@@ -179,6 +190,9 @@ class Session:
                     },
                 },
             )
+            await check_all(taking_part, passages)  # a run that is refused leaves no file, and no system in one
+            if self.budget is not None:
+                _ = [self.budget.metered(kit) for kit in kits]
             if self.store is None:
                 self.store = opened.enter_context(Store.create(self.path, made))
             else:
@@ -193,16 +207,29 @@ class Session:
                 self.tally = tally
                 show(tally.done, tally.total, noted(tally))
 
-            self.tally = await run(
-                self.store,
-                taking_part,
-                sets=sets,
-                passages=passages,
-                concurrency=self.concurrency,
-                retry=self.retry,
-                traces=self.traces,
-                show=told,
-            )
+            try:
+                self.tally = await run(
+                    self.store,
+                    taking_part,
+                    sets=sets,
+                    passages=passages,
+                    concurrency=self.concurrency,
+                    retry=self.retry,
+                    traces=self.traces,
+                    budget=self.budget,
+                    show=told,
+                )
+            finally:
+                self._note_unfinished()
+
+    def _note_unfinished(self) -> None:
+        """Keep in the run what was spent on rows that did not end, so that the next session's limit counts it."""
+        if self.store is None or self.budget is None:
+            return
+        tokens, money = self.store.paid()
+        self._unfinished = max(0, self.budget.tokens - tokens), max(0.0, self.budget.money - money)
+        if any(self._unfinished):
+            self.store.note("unfinished", dict(zip(("tokens", "money"), self._unfinished, strict=True)))
 
     def _end(self, as_json: bool) -> int:
         assert self.store is not None
@@ -220,6 +247,7 @@ class Session:
                     "tokens": tally.tokens,
                     "money": tally.money,
                     "seconds": tally.seconds,
+                    **self._limited(),
                 }
             )
         complain(
@@ -230,8 +258,30 @@ class Session:
         )
         if failed:
             complain(f"Ask the failed ones again: arbitrag bench retry {file}")
+        if self.budget is not None and self.budget.reached:
+            self._say_reached(self.budget)
         complain(f"Compare the systems: arbitrag bench report {file}")
-        return 1 if failed else 0
+        return STOPPED if self.budget is not None and self.budget.reached else 1 if failed else 0
+
+    def _limited(self) -> Mapping[str, Any]:
+        """What a limit came to, as JSON values; nothing without one."""
+        if self.budget is None:
+            return {}
+        left = self.tally.total - self.tally.done
+        return {"spent": {"tokens": self.budget.tokens, "money": self.budget.money}, "left": left}
+
+    def _say_reached(self, budget: Budget) -> None:
+        left = self.tally.total - self.tally.done
+        tokens, money = self._unfinished
+        on_others = f"{tokens:,} tokens" + (f" and {money:.4g}" if budget.max_cost is not None else "")
+        complain(
+            f"Stopped before {budget.limits}: {budget.spent} were spent in all"
+            + (f" ({on_others} of it in no row: in rows that were given up, or not reported)" if tokens else "")
+            + f"; {left:,} of {self.tally.before + self.tally.total:,} rows are left"
+        )
+        options = [f"--max-tokens {2 * budget.max_tokens}"] if budget.max_tokens is not None else []
+        options += [f"--max-cost {2 * budget.max_cost:g}"] if budget.max_cost is not None else []
+        complain(f"Go on with a higher limit: {' '.join([self._again, *options])}")
 
 
 def _check_passages(methods: Sequence[Method], sets: Sequence[QuestionSet]) -> None:

@@ -10,10 +10,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from arbitrag.budget import Budget
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import Parts
 from arbitrag.cli.results import ResultFile
 from arbitrag.data.asking import Asked
+from arbitrag.errors import BudgetError
 from arbitrag.kit import Kit, Model
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import Failure, answer_all
@@ -23,8 +25,10 @@ from arbitrag.types import Passage, Question, Verdict, to_plain
 Show = Callable[[int, int | None, str], None]
 
 
-async def answer_many(asked: Asked, parts: Parts, out: Path | None, concurrency: int) -> int:
-    """Answer the questions and give the exit status: 1 when any of them failed.
+async def answer_many(
+    asked: Asked, parts: Parts, out: Path | None, concurrency: int, budget: Budget | None = None
+) -> int:
+    """Answer the questions and give the exit status: 1 when any of them failed, 3 when a limit left some out.
 
     Rows go to standard output, or to ``out``, where those of a run before stay when they were made alike. The
     questions' own passages are read where every one has some and no others were given, as in ``bench run``.
@@ -37,21 +41,30 @@ async def answer_many(asked: Asked, parts: Parts, out: Path | None, concurrency:
         opening = nullcontext() if out is None else ResultFile.opened(out, questions, run, digests)
         with opening as file:
             waiting = [question for question in questions if file is None or question.id not in file.finished]
+            if budget is not None and file is not None:
+                budget.tokens, budget.money = file.spent
             put = say_json if file is None else file.append
 
             def write(row: dict[str, Any]) -> None:
                 own = {"given": digests[row["id"]]} if given is not None else {}
                 put({**row, **own, "run": run})
 
-            failed, seconds = await _answer(waiting, method, kit, concurrency, write, given)
+            done, failed, seconds = await _answer(waiting, method, kit, concurrency, write, given, budget)
     before = len(questions) - len(waiting)
-    rate = f", {len(waiting) / seconds:.1f} a second" if waiting and seconds else ""
+    rate = f", {done / seconds:.1f} a second" if done and seconds else ""
     complain(
-        f"{len(waiting) - failed} answered, {failed} failed"
+        f"{done - failed} answered, {failed} failed"
         + (f", {before} finished before" if before else "")
         + rate
         + (f"; run the same command again to retry those in {out}" if failed and out else "")
     )
+    if budget is not None and budget.reached:
+        again = "run the same command with a higher limit" if out else "give a higher limit, and -o to keep the rows"
+        complain(
+            f"Stopped before {budget.limits}: {budget.spent} were spent; "
+            f"{len(waiting) - done:,} of {len(questions):,} questions are left; {again}"
+        )
+        return BudgetError.exit_status
     return 1 if failed else 0
 
 
@@ -80,17 +93,20 @@ async def _answer(
     concurrency: int,
     write: Callable[[dict[str, Any]], None],
     given: Mapping[str, Sequence[Passage]] | None,
-) -> tuple[int, float]:
-    """The number of failures, and the seconds that it took."""
+    budget: Budget | None,
+) -> tuple[int, int, float]:
+    """The number of rows and of failures among them, and the seconds that it took."""
     failed, clock = 0, time.perf_counter()
     with progress("Asking") as show:
         done = 0
-        async for result in answer_all(questions, method, kit, concurrency=concurrency, given=given):
+        async for result in answer_all(questions, method, kit, concurrency=concurrency, given=given, budget=budget):
+            if isinstance(result, Failure) and isinstance(result.error, BudgetError):
+                continue  # it was not answered, and waits for another run
             write(_row(result))
             done, failed = done + 1, failed + isinstance(result, Failure)
             rate = done / (time.perf_counter() - clock)
             show(done, len(questions), f"{rate:.1f}/s" + (f", {failed} failed" if failed else ""))
-    return failed, time.perf_counter() - clock
+    return done, failed, time.perf_counter() - clock
 
 
 def _row(result: Verdict | Failure) -> dict[str, Any]:

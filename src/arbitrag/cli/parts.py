@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from arbitrag.budget import Budget
     from arbitrag.kit import Kit
     from arbitrag.llm.base import Price
     from arbitrag.methods.base import Method
@@ -45,6 +46,14 @@ Mode = Annotated[
 Where = Annotated[
     list[str] | None,
     typer.Option("--where", metavar="KEY=VALUE", help="Only passages whose metadata says so. Repeatable."),
+]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option("--max-tokens", min=1, metavar="NUMBER", help="Stop before the run read and wrote more in all."),
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option("--max-cost", metavar="MONEY", help="Stop before the run cost more in all; needs --price."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -128,6 +137,16 @@ def pairs_from(given: Sequence[str] | None, option: str, example: str) -> dict[s
             raise UsageError(f"{option} takes NAME=VALUE, such as {example}; got '{pair}'")
         found[name] = value
     return found
+
+
+def budget_from(max_tokens: int | None, max_cost: float | None) -> Budget | None:
+    """The limits that were typed; None without one. Raises UsageError for a cost that is none."""
+    from arbitrag.budget import Budget
+    from arbitrag.errors import UsageError
+
+    if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
+        raise UsageError(f"--max-cost takes an amount of money above 0; got {max_cost:g}")
+    return None if max_tokens is None and max_cost is None else Budget(max_tokens, max_cost)
 
 
 def price_from(text: str) -> Price:

@@ -25,11 +25,15 @@ _BEGINNING = b'{"id": '
 
 @dataclass
 class ResultFile:
-    """``finished`` holds, by id, where a row lies in the file: its first byte and its length."""
+    """``finished`` holds, by id, where a row lies in the file: its first byte and its length.
+
+    ``spent`` is what the finished rows cost when the file was opened: tokens in all, and money where it is known.
+    """
 
     path: Path
     finished: dict[str, tuple[int, int]] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
+    spent: tuple[int, float] = (0, 0.0)
     _file: BinaryIO | None = None
 
     @classmethod
@@ -84,7 +88,7 @@ class ResultFile:
 
     def _read(self, questions: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
         """Find the finished rows; True when the file holds others, which have to go."""
-        self.finished = {}
+        self.finished, self.spent = {}, (0, 0.0)
         offset, superfluous = 0, False
         if not self.path.exists():
             return False
@@ -92,7 +96,9 @@ class ResultFile:
             with self.path.open("rb") as file:
                 for number, line in enumerate(file, 1):
                     if self._is_finished(number, line, questions, run):
-                        self.finished[json.loads(line)["id"]] = (offset, len(line))
+                        row = json.loads(line)
+                        self.finished[row["id"]] = (offset, len(line))
+                        self.spent = _with_usage(self.spent, row.get("usage"))
                     else:
                         superfluous = True
                     offset += len(line)
@@ -136,6 +142,14 @@ class ResultFile:
                 places[key] = (offset, length)
                 offset += length
         self.finished = places
+
+
+def _with_usage(spent: tuple[int, float], usage: Any) -> tuple[int, float]:
+    """With what a row says that it cost; what another program wrote there may say nothing."""
+    known = usage if isinstance(usage, Mapping) else {}
+    kinds = ("tokens_read", "tokens_reused", "tokens_written", "money")
+    read, reused, written, money = (value if isinstance(value, int | float) else 0 for value in map(known.get, kinds))
+    return spent[0] + int(read + reused + written), spent[1] + money
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

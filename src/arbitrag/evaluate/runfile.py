@@ -49,6 +49,13 @@ def create(path: Path, tables: str) -> None:
             draft.unlink()
 
 
+def remove(path: Path) -> None:
+    """Take away a run file that holds nothing, with what lies beside it."""
+    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
+        with suppress(OSError):
+            each.unlink()
+
+
 def reader(path: Path) -> sqlite3.Connection:
     """A connection that cannot change the file; raises DataError for one that is no run of this version."""
     check(path)

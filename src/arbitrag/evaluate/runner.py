@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arbitrag.errors import BackendError, DataError, UsageError
+from arbitrag.budget import Budget
+from arbitrag.errors import BackendError, BudgetError, DataError, UsageError
 from arbitrag.evaluate.plan import Entry, Passages
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.sharing import Sharing, both, cost_alone, cost_paid
@@ -83,24 +84,27 @@ async def run(
     concurrency: int = CONCURRENCY,
     retry: bool = False,
     traces: bool = False,
+    budget: Budget | None = None,
     show: Show | None = None,
 ) -> Tally:
     """Make the rows that the store does not have yet, of its ``sets`` (all of them by default).
 
     Up to ``concurrency`` rows are under way at a time. ``retry`` makes only rows that failed before. ``traces`` keeps
-    every call. ``show`` is told after each row. When this is cancelled, what is finished is kept.
+    every call. ``show`` is told after each row. When this is cancelled, what is finished is kept. A ``budget`` that is
+    reached ends the run early; rows that it left unfinished are not recorded.
 
     Raises CapabilityError before the first question when a kit lacks something, UsageError for a system that comes
-    twice, DataError when the store cannot be written or holds fewer rows at the end than were to be made.
+    twice or a model without a price that the budget needs, DataError when the store cannot be written or holds fewer
+    rows at the end than were to be made.
     """
     if concurrency < 1:
         raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
     names = [store.name_of(entry.system) for entry in taking_part]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"{twice} takes part {names.count(twice)} times; once is enough")
-    for entry in taking_part:
-        given = replace(entry.kit, retriever=FixedRetriever(())) if passages == "given" else entry.kit
-        await check(entry.method, given)
+    await check_all(taking_part, passages)
+    if budget is not None:
+        taking_part = [replace(entry, kit=budget.metered(entry.kit)) for entry in taking_part]
     places = {
         (set, name): _Place.of(store, set, name, entry, retry)
         for set in (store.sets if sets is None else sets)
@@ -115,13 +119,28 @@ async def run(
     jobs = _jobs(store, places, passages)  # one iterator for all workers: each takes the next row when it is free
 
     async def work() -> None:
-        for job in jobs:
-            await recorder.record(job)
+        while budget is None or await budget.begin():
+            job = next(jobs, None)
+            try:
+                if job is None:
+                    return
+                await recorder.record(job)
+            finally:
+                if budget is not None:
+                    budget.end()
 
     with short_turns():
         await gather(*(work() for _ in range(min(concurrency, tally.total))))
-    _check_whole(store, places, recorder.tally)
+    if budget is None or not budget.reached:
+        _check_whole(store, places, recorder.tally)
     return recorder.tally
+
+
+async def check_all(taking_part: Sequence[Entry], passages: Passages) -> None:
+    """Raise CapabilityError when the kit of a system lacks something that its method needs."""
+    for entry in taking_part:
+        given = replace(entry.kit, retriever=FixedRetriever(())) if passages == "given" else entry.kit
+        await check(entry.method, given)
 
 
 @contextmanager
@@ -220,6 +239,8 @@ class _Recorder:
 
     async def record(self, job: _Job) -> None:
         made = await self._made(job)
+        if made is None:
+            return
         self._waiting.append(made)
         if len(self._waiting) == 1:  # the first commits for all that come until it is its turn again
             try:
@@ -244,11 +265,14 @@ class _Recorder:
             return row
         return made.row
 
-    async def _made(self, job: _Job) -> _Made:
+    async def _made(self, job: _Job) -> _Made | None:
+        """None for a row that the budget left no room for."""
         clock = time.perf_counter()
         try:
             outcome = await attempt(job.item.question, job.method, job.kit, expect=Exception)
             trace = to_plain(outcome.trace) if self._traces else None
+            if isinstance(outcome, Failure) and isinstance(outcome.error, BudgetError):
+                return None
             if isinstance(outcome, Failure):
                 row, verdict, seconds = _failed(job, outcome.error), None, time.perf_counter() - clock
             else:

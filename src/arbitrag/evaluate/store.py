@@ -125,10 +125,20 @@ class Store:
         """A new run, open to be written. Raises DataError when the file is there already, or cannot be written."""
         path = Path(path)
         lock = Lock(path)
+        made = False
         try:
             runfile.create(path, _TABLES)
-            return cls(path, lock=lock)._extended(plan)
+            made = True
+            store = cls(path, lock=lock)
+            try:
+                store.extend(plan)
+            except BaseException:
+                store._connection.close()
+                raise
+            return store
         except BaseException:
+            if made:  # a run that never began is no run
+                runfile.remove(path)
             lock.release()
             raise
 
@@ -290,6 +300,27 @@ class Store:
             self._do("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *key, *values)
             self._do("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)", *key, _packed(verdict), _packed(trace))
 
+    def note(self, name: str, value: Any) -> None:
+        """Something that the session that writes now came to, such as what it spent; plain JSON values."""
+        with self.together():
+            ((about,),) = self._all("SELECT about FROM sessions WHERE number = ?", self._session)
+            text = _text({**json.loads(about), name: value})
+            self._do("UPDATE sessions SET about = ? WHERE number = ?", text, self._session)
+
+    def paid(self) -> tuple[int, float]:
+        """What all rows cost together: tokens read, reused and written, and money where it is known.
+
+        What sessions noted as ``unfinished``, paid for rows that they did not end, is in it.
+        """
+        usages = [_usage(text) for (text,) in self._each("SELECT paid FROM rows WHERE paid IS NOT NULL")]
+        paid = [usage for usage in usages if usage is not None]
+        left = [session["unfinished"] for session in self.meta["sessions"] if "unfinished" in session]
+        tokens = sum(each.tokens_read + each.tokens_reused + each.tokens_written for each in paid)
+        return (
+            tokens + sum(each["tokens"] for each in left),
+            sum(each.money or 0.0 for each in paid) + sum(each["money"] for each in left),
+        )
+
     @contextmanager
     def together(self) -> Iterator[None]:
         """One commit for everything that is written in the block, or none when it fails."""
@@ -310,10 +341,6 @@ class Store:
         self._items: dict[tuple[str, bool], tuple[Item, ...]] = {}
         self._places: dict[str, dict[str, int]] = {}
         self._numbers: dict[str, dict[str, int]] = {}
-
-    def _extended(self, plan: Plan) -> Store:
-        self.extend(plan)
-        return self
 
     def _add_set(self, added: QuestionSet) -> None:
         self._do("INSERT INTO sets (name, digest) VALUES (?, ?)", added.name, added.digest)

@@ -33,6 +33,7 @@ from arbitrag.llm.tokenizer import as_text
 BYTES_PER_TOKEN = 4
 # What a chat template adds to a message: its role and the marks around it.
 TOKENS_PER_MESSAGE = 4
+MOST_TOKENS_PER_MESSAGE, TEMPLATE_TOKENS = 16, 64
 
 
 class OpenAILLM:
@@ -106,6 +107,19 @@ class OpenAILLM:
         if text.text is not None:
             return self.count_tokens(text.text)
         return sum(self.count_tokens(message.text) + TOKENS_PER_MESSAGE for message in text.messages)
+
+    def most_tokens(self, text: Prompt | str) -> int:
+        """More tokens than the server can count, whatever its tokenizer: no token is shorter than a byte.
+
+        A prompt's chat template is taken to add no more than 16 tokens to a message and 64 in all.
+        """
+        if isinstance(text, str):
+            return len(text.encode(errors="replace"))
+        if text.text is not None:
+            return self.most_tokens(text.text) + TEMPLATE_TOKENS
+        return TEMPLATE_TOKENS + sum(
+            self.most_tokens(message.text) + MOST_TOKENS_PER_MESSAGE for message in text.messages
+        )
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         """Raises BackendError when the server fails after all retries, withholds the text, or sends none."""
