@@ -228,6 +228,16 @@ def test_doctor(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "sk-hidden" not in ran.out
 
 
+@pytest.mark.parametrize("name", ["doctor", "methods"])
+def test_an_address_is_shown_without_its_secrets(command: Command, name: str) -> None:
+    with ScriptedServer() as server:
+        port = server.base_url.split(":")[2].split("/")[0]
+        ran = command(name, "--llm", f"openai:m@http://me:first@127.0.0.1:{port}/v1?key=second")
+    assert f"openai:m@http://[hidden]@127.0.0.1:{port}/v1?[hidden]" in ran.out
+    assert "first" not in ran.out + ran.err
+    assert "second" not in ran.out + ran.err
+
+
 def test_a_model_that_takes_long_to_look_at_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[str, int, int, str]] = []
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbitrag.address import HIDDEN, shown
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def _examine(addresses: list[str]) -> list[Examined]:
     found: list[Examined] = []
     with progress("Examining") as show:
         for address in addresses:
-            show(len(found), len(addresses), address)
+            show(len(found), len(addresses), shown(address, mark=HIDDEN))
             found.append(await _examine_one(address))
     return found
 
@@ -110,14 +111,15 @@ async def _examine_one(address: str) -> Examined:
     from arbitrag.errors import ArbitragError
     from arbitrag.llm import open_llm
 
+    told = shown(address, mark=HIDDEN)
     try:
         backend = open_llm(address)
         try:
-            return Examined(address, await backend.offer())
+            return Examined(told, await backend.offer())
         finally:
             await backend.aclose()
     except ArbitragError as error:
-        return Examined(address, None, f"{type(error).__name__}: {error}")
+        return Examined(told, None, f"{type(error).__name__}: {error}")
 
 
 def _model(examined: Examined) -> dict[str, Any]:
@@ -159,16 +161,8 @@ def _places() -> dict[str, str]:
         "response cache": "off; ask with --cache DIR",
         "models of hf": hub,
         "OPENAI_API_KEY": "set" if os.environ.get("OPENAI_API_KEY") else "not set",
-        "OPENAI_BASE_URL": _without_secrets(os.environ.get("OPENAI_BASE_URL", "")) or "not set",
+        "OPENAI_BASE_URL": shown(os.environ.get("OPENAI_BASE_URL", "")) or "not set",
     }
-
-
-def _without_secrets(address: str) -> str:
-    """An address without a user, a password or a query, any of which may be a key."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else ""
 
 
 def _told(report: dict[str, Any]) -> list[str]:

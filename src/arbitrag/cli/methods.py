@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from arbitrag.address import HIDDEN, shown
 from arbitrag.cli.parts import AsJson
 
 EXAMPLE = "Example: arbitrag methods --llm openai:gpt-4o-mini"
@@ -39,8 +40,9 @@ def methods(
         say_json(rows)
         return
     say(_table(rows, table))
-    if evidence:
-        say("\n" + "\n".join(f"{llm}: {line}" for line in evidence))
+    if llm is not None and evidence:
+        told = shown(llm, mark=HIDDEN)
+        say("\n" + "\n".join(f"{told}: {line}" for line in evidence))
 
 
 def _table(rows: list[dict[str, Any]], table: Any) -> str:
@@ -60,7 +62,7 @@ async def _offer(address: str) -> Any:
     from arbitrag.llm import open_llm
 
     with progress("Examining") as show:
-        show(0, 1, address)
+        show(0, 1, shown(address, mark=HIDDEN))
         backend = open_llm(address)
         try:
             return await backend.offer()
