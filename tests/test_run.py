@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import arbitrag
-from arbitrag import Kit, Passage, Question, Strategy
+from arbitrag import Kit, Passage, Question, Strategy, Verdict
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.kit import Limits
 from arbitrag.llm.base import Generation, Offer, Price, Prompt, Sampling
@@ -237,16 +238,65 @@ async def test_cancelling_the_reader_cancels_the_calls() -> None:
     assert sorted(llm.cancelled) == [0, 1]
 
 
-async def test_a_fault_in_a_method_is_raised_and_leaves_nothing_running() -> None:
+@pytest.mark.parametrize(("debug", "told"), [("", False), ("1", True)])
+async def test_a_fault_fails_its_question_and_the_others_go_on(
+    debug: str, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Faulty(Slow):
         async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-            await super().generate(prompt, sampling)
+            written = await super().generate(prompt, sampling)
+            if "answer 1" in written.text:
+                raise ZeroDivisionError("what nobody foresaw")
+            return written
+
+    monkeypatch.setenv("ARBITRAG_DEBUG", debug)
+    first, fault, last = [row async for row in answer_all(questions(3), Direct(), Kit.of(Faulty()))]
+    assert isinstance(first, Verdict)
+    assert isinstance(last, Verdict)
+    assert isinstance(fault, Failure)
+    assert repr(fault.error) == "ZeroDivisionError('what nobody foresaw')"
+    assert [call.error for call in fault.trace.calls] == ["ZeroDivisionError: what nobody foresaw"]
+    assert ("Traceback (most recent call last)" in capsys.readouterr().err) == told
+
+
+async def test_a_fault_is_raised_where_one_question_is_asked() -> None:
+    class Faulty(ScriptedLLM):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
             raise ZeroDivisionError
 
-    llm = Faulty({1: asyncio.Event()})
     with pytest.raises(ZeroDivisionError):
-        _ = [row async for row in answer_all(questions(2), Direct(), Kit.of(llm))]
-    assert llm.cancelled == [1]
+        await answer("Who?", "direct", Kit.of(Faulty()))
+
+
+async def test_a_method_that_answers_with_something_else_fails_its_question() -> None:
+    class Strange(Direct):
+        async def answer(self, question: Question, kit: Kit) -> Verdict:
+            return {"answer": "Paris"}  # type: ignore[return-value]
+
+    (row,) = [row async for row in answer_all(questions(1), Strange(), Kit.of(Slow()))]
+    assert isinstance(row, Failure)
+    assert isinstance(row.error, TypeError | AttributeError)
+
+
+async def test_a_call_that_a_method_gives_up_fails_its_question() -> None:
+    class GivesUp(Direct):
+        async def answer(self, question: Question, kit: Kit) -> Verdict:
+            raise asyncio.CancelledError
+
+    (row,) = [row async for row in answer_all(questions(1), GivesUp(), Kit.of(Slow()))]
+    assert isinstance(row, Failure)
+    assert str(row.error) == "the method gave up a call that nobody had cancelled"
+
+
+async def test_what_a_server_reports_in_error_stands_in_the_notes_once() -> None:
+    class Doubtful(ScriptedLLM):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            return replace(await super().generate(prompt, sampling), doubt="-5 tokens")
+
+    kit = Kit.of(Doubtful(["one", "two"], likelihoods=likelihood), FixedRetriever(PASSAGES))
+    verdict = await answer("Who?", "trustmargin", kit)
+    assert verdict.notes.count("-5 tokens") == 1
+    assert sum(call.doubt == "-5 tokens" for call in verdict.trace.calls) > 1
 
 
 async def test_a_failed_call_cancels_those_beside_it() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +17,7 @@ from arbitrag import __version__
 from arbitrag.budget import Budget
 from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
-from arbitrag.errors import ArbitragError, BudgetError, CapabilityError, UsageError
+from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
@@ -69,7 +71,11 @@ async def check(method: Method, kit: Kit) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A question that could not be answered, the error, and the calls that were made before it."""
+    """A question that could not be answered, the error, and the calls that were made before it.
+
+    An error that is no ArbitragError is a fault in a method or a backend; its traceback is printed on standard error
+    where ARBITRAG_DEBUG is set.
+    """
 
     question: Question
     error: Exception
@@ -91,25 +97,32 @@ async def answer(question: Question | str, method: Method | str, kit: Kit) -> Ve
     return outcome
 
 
-async def attempt(
-    question: Question, method: Method, kit: Kit, *, expect: type[Exception] = ArbitragError
-) -> Verdict | Failure:
-    """``answer`` for a kit that was checked; what fails as ``expect``ed comes back as a Failure with its trace."""
+async def attempt(question: Question, method: Method, kit: Kit) -> Verdict | Failure:
+    """``answer`` for a kit that was checked; whatever goes wrong comes back as a Failure with its trace."""
     recording = kit.recording()
     clock = time.perf_counter()
     try:
         if not question.text.strip():
             raise UsageError("the question is empty")
         verdict = await method.answer(question, recording)
-    except expect as error:
+        return replace(
+            verdict,
+            question=question,
+            method=method.name,
+            notes=(*verdict.notes, *dict.fromkeys(call.doubt for call in recording.recorder.calls if call.doubt)),
+            usage=usage_of(recording.recorder.calls, time.perf_counter() - clock),
+            trace=_trace(question, method, recording, verdict.decisions),
+        )
+    except Exception as error:  # noqa: BLE001 - it is carried, to be a failed row or to be raised
+        if not isinstance(error, ArbitragError) and os.environ.get("ARBITRAG_DEBUG"):
+            traceback.print_exception(error)
         return Failure(question, error, _trace(question, method, recording, ()))
-    return replace(
-        verdict,
-        question=question,
-        method=method.name,
-        usage=usage_of(recording.recorder.calls, time.perf_counter() - clock),
-        trace=_trace(question, method, recording, verdict.decisions),
-    )
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # not something within the method, but who waits for it
+            raise
+        given_up = BackendError("the method gave up a call that nobody had cancelled")
+        return Failure(question, given_up, _trace(question, method, recording, ()))
 
 
 def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decision, ...]) -> Trace:

@@ -13,7 +13,8 @@ _LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:
 _MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b\s*:?)\s*(?=\S)", re.IGNORECASE)
 _RUN_ON = re.compile(r"\n[ \t]*question\s*:", re.IGNORECASE)
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
-_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\s+)?([a-z])(?:[).:\]]|\W*$)", re.IGNORECASE)
+# Only A to Z: without regard to case, [a-z] would match letters such as ſ and İ as well, which stand for no option.
+_LETTER = re.compile(r"\W*(?:(?:option|choice|answer)\s+)?(?-i:([A-Za-z]))(?:[).:\]]|\W*$)", re.IGNORECASE)
 _QUOTES = " \t\r\n\"'`"
 _FILLER = " .-_*…–—"
 _DECLINES = frozenset(
@@ -30,6 +31,7 @@ _DECLINES = frozenset(
 )
 # What can make a terminal or a reader see another text, or see a line end where there is none: control characters,
 # invisible ones, and direction overrides. Lone surrogates (undecodable bytes of a file name) cannot even be written.
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which UTF-8 cannot hold
 _UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     r"\U000e0000-\U000e007f]"

@@ -36,7 +36,8 @@ class Call:
     """One request. ``began`` and ``ended`` are positions in the order of events, ``seconds`` the time it took.
 
     ``request`` and ``result`` are plain JSON values; a failed call has an ``error`` and no result. A ``cached`` one was
-    answered from a cache, and ``computed`` is what the answer cost when it was computed.
+    answered from a cache, and ``computed`` is what the answer cost when it was computed. ``doubt`` says what of a
+    server's report on tokens was not counted.
     """
 
     kind: Kind
@@ -54,6 +55,7 @@ class Call:
     computed: Tokens | None = None
     began: int = 0
     ended: int = 0
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,8 @@ def _cost(result: Result, part: Named) -> dict[str, Any]:
     tokens = result.tokens
     cost = {"read": tokens.read, "reused": tokens.reused, "written": tokens.written}
     money = money_of(tokens, getattr(part, "price", None))
-    return {**cost, "money": money, "cached": result.cached, "computed": result.computed}
+    doubt = result.doubt if isinstance(result, Generation | Scores) else ""
+    return {**cost, "money": money, "cached": result.cached, "computed": result.computed, "doubt": doubt}
 
 
 def money_of(tokens: Tokens, price: Price | None) -> float | None:

@@ -43,7 +43,7 @@ async def answer_many(
             waiting = [question for question in questions if file is None or question.id not in file.finished]
             if budget is not None and file is not None:
                 budget.tokens, budget.money = file.spent
-            put = say_json if file is None else file.append
+            put = _said if file is None else file.append
 
             def write(row: dict[str, Any]) -> None:
                 own = {"given": digests[row["id"]]} if given is not None else {}
@@ -102,18 +102,34 @@ async def _answer(
         async for result in answer_all(questions, method, kit, concurrency=concurrency, given=given, budget=budget):
             if isinstance(result, Failure) and isinstance(result.error, BudgetError):
                 continue  # it was not answered, and waits for another run
-            write(_row(result))
-            done, failed = done + 1, failed + isinstance(result, Failure)
+            done, failed = done + 1, failed + (not _written(result, write))
             rate = done / (time.perf_counter() - clock)
             show(done, len(questions), f"{rate:.1f}/s" + (f", {failed} failed" if failed else ""))
     return done, failed, time.perf_counter() - clock
 
 
-def _row(result: Verdict | Failure) -> dict[str, Any]:
+def _written(result: Verdict | Failure, write: Callable[[dict[str, Any]], None]) -> bool:
+    """Write a row, and say whether it is a verdict; one that no JSON holds is written as a failure."""
     if isinstance(result, Failure):
-        error = {"kind": type(result.error).__name__, "message": str(result.error)}
-        return {"id": result.question.id, "question": to_plain(result.question), "error": error}
-    return {"id": result.question.id, **result.to_dict()}
+        write(_failed(result.question, result.error))
+        return False
+    try:
+        write({"id": result.question.id, **result.to_dict()})
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        write(_failed(result.question, error))
+        return False
+    return True
+
+
+def _said(row: dict[str, Any]) -> None:
+    """A row on standard output; raises ValueError before any of it is printed when it holds NaN, which JSON has not."""
+    json.dumps(row, allow_nan=False)
+    say_json(row)
+
+
+def _failed(question: Question, error: Exception) -> dict[str, Any]:
+    told = {"kind": type(error).__name__, "message": str(error)}
+    return {"id": question.id, "question": to_plain(question), "error": told}
 
 
 def _settings_of_run(method: Method, kit: Kit, given: bool) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class ResultFile:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write a row; raises DataError when that fails."""
         assert self._file is not None
-        line = encoded(json.dumps(row, ensure_ascii=False)) + b"\n"
+        line = encoded(json.dumps(row, ensure_ascii=False, allow_nan=False)) + b"\n"
         try:
             self.finished[row["id"]] = (self._file.tell(), len(line))
             self._file.write(line)

@@ -97,7 +97,7 @@ class OpenAIEncoder:
             # The form promises an index for each vector and not that they come in order.
             places = {int(item["index"]): _vector(item["embedding"]) for item in reply["data"]}
             rows = np.stack([places[index] for index in range(len(texts))])
-        except (KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - what came from outside fails its own call, and no other
             why = one_line(self._endpoint.clean(f"{type(error).__name__}: {error}"), 200)
             raise BackendError(f"{self.name} did not return one vector for each of {len(texts)} texts: {why}") from None
         return checked(rows, texts, self.name)

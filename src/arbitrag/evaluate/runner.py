@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arbitrag.budget import Budget
-from arbitrag.errors import BackendError, BudgetError, DataError, UsageError
+from arbitrag.errors import BudgetError, DataError, UsageError
 from arbitrag.evaluate.plan import Entry, Passages
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.sharing import Sharing, both, cost_alone, cost_paid
@@ -31,6 +31,7 @@ from arbitrag.methods.base import Method
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import Failure, attempt, check
 from arbitrag.stages.fit import NO_ROOM
+from arbitrag.text import printable
 from arbitrag.trace import Call
 from arbitrag.types import Usage, Verdict, to_plain
 
@@ -259,7 +260,7 @@ class _Recorder:
     def _keep(self, made: _Made) -> Row:
         try:
             self._store.record(_after(made.job.old, made.row), made.verdict, made.trace)
-        except (TypeError, ValueError) as error:  # a verdict that no JSON holds
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a verdict that no file can hold
             row = replace(_failed(made.job, error), alone=made.row.alone, paid=made.row.paid)
             self._store.record(_after(made.job.old, row))
             return row
@@ -269,7 +270,7 @@ class _Recorder:
         """None for a row that the budget left no room for."""
         clock = time.perf_counter()
         try:
-            outcome = await attempt(job.item.question, job.method, job.kit, expect=Exception)
+            outcome = await attempt(job.item.question, job.method, job.kit)
             trace = to_plain(outcome.trace) if self._traces else None
             if isinstance(outcome, Failure) and isinstance(outcome.error, BudgetError):
                 return None
@@ -279,17 +280,7 @@ class _Recorder:
                 row, verdict, seconds = _answered(job, outcome), outcome.to_dict(), outcome.usage.seconds
         except Exception as error:  # noqa: BLE001 - whatever a method does, its row says so and the run goes on
             return _Made(job, _failed(job, error))
-        except asyncio.CancelledError:
-            if _cancelled():
-                raise
-            return _Made(job, _failed(job, BackendError("the method gave up a call that nobody had cancelled")))
         return _Made(job, _with_costs(row, job, outcome.trace.calls, seconds), verdict, trace)
-
-
-def _cancelled() -> bool:
-    """Whether it was the run that was cancelled, and not something within a method."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _answered(job: _Job, verdict: Verdict) -> Row:
@@ -307,7 +298,7 @@ def _answered(job: _Job, verdict: Verdict) -> Row:
 
 
 def _failed(job: _Job, error: Exception) -> Row:
-    return Row(job.system, job.set, job.item.id, error=f"{type(error).__name__}: {error}")
+    return Row(job.system, job.set, job.item.id, error=printable(f"{type(error).__name__}: {error}"))
 
 
 def _with_costs(row: Row, job: _Job, calls: Sequence[Call], seconds: float) -> Row:

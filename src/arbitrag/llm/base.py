@@ -77,6 +77,7 @@ class Generation:
     """A written text. ``logprobs`` holds one natural-log probability per written token when they were asked for.
 
     An answer from a cache has ``cached`` set, and ``computed`` is what it cost when it was computed (so for all kinds).
+    ``doubt`` says what of a server's report on tokens cannot be, and was not counted.
     """
 
     text: str
@@ -85,6 +86,7 @@ class Generation:
     tokens: Tokens = Tokens()
     cached: bool = False
     computed: Tokens | None = None
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Scores:
     tokens: Tokens = Tokens()
     cached: bool = False
     computed: Tokens | None = None
+    doubt: str = ""
 
     @property
     def means(self) -> tuple[float, ...]:

@@ -7,12 +7,13 @@ made once before the first question, proves that the server returns them (see ``
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arbitrag.errors import BackendError, CapabilityError, UsageError
+from arbitrag.errors import ArbitragError, BackendError, CapabilityError, UsageError
 from arbitrag.llm import replies
 from arbitrag.llm.base import (
     Distributions,
@@ -29,6 +30,7 @@ from arbitrag.llm.endpoint import Endpoint, Sleep
 from arbitrag.llm.probe import Findings, Probe, wants_other_limit
 from arbitrag.llm.scoring import as_json
 from arbitrag.llm.tokenizer import as_text
+from arbitrag.text import one_line
 
 BYTES_PER_TOKEN = 4
 # What a chat template adds to a message: its role and the marks around it.
@@ -96,7 +98,8 @@ class OpenAILLM:
     async def _found(self) -> Findings:
         async with self._probing:
             if self._findings is None:
-                self._findings = await Probe(self._endpoint, self._model, self._chat, self._max_tokens).run()
+                with self._reading():
+                    self._findings = await Probe(self._endpoint, self._model, self._chat, self._max_tokens).run()
                 self._max_tokens = self._findings.max_tokens
             return self._findings
 
@@ -134,10 +137,10 @@ class OpenAILLM:
                 raise
             self._max_tokens = "max_completion_tokens"
             answer = await self._endpoint.post(path, request.body(self._max_tokens))
-        try:
-            return replies.generation(answer, max_tokens=sampling.max_tokens, logprobs=sampling.logprobs)
-        except BackendError as error:
-            raise self._named(error) from None
+        with self._reading():
+            return replies.generation(
+                answer, max_tokens=sampling.max_tokens, logprobs=sampling.logprobs, sent=prompt_bytes(prompt)
+            )
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         """As the protocol says; every continuation is one request, all of them at a time.
@@ -150,10 +153,8 @@ class OpenAILLM:
         if findings.way is None:
             why = "\n  ".join(line for line in findings.offer.evidence if line.startswith("score:"))
             raise BackendError(f"{self.name} offers no likelihoods\n  {why}")
-        try:
+        with self._reading():
             return await findings.way.score(self._prompt(prompt), continuations)
-        except BackendError as error:
-            raise self._named(error) from None
 
     async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
         raise self._needs_insides("hidden states")
@@ -168,6 +169,22 @@ class OpenAILLM:
         """Messages as the text that the in-process engines make of them, where the model knows no chat."""
         return prompt if self._chat or not prompt.messages else Prompt(text=as_text(prompt.messages), lead=" ")
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Around everything that reads answers: whatever a server sends, the error that comes of it is a BackendError.
+
+        It names the model, and the type of an error that nobody foresaw.
+        """
+        try:
+            yield
+        except BackendError as error:
+            raise self._named(error) from None
+        except ArbitragError:
+            raise
+        except Exception as error:  # what came from outside fails its own call, and no other
+            unforeseen = replies.wrong(f"it cannot be read: {type(error).__name__}: {one_line(str(error), 200)}")
+            raise self._named(unforeseen) from error
+
     def _named(self, error: BackendError) -> BackendError:
         """An error about what an answer says, with the model it came from and without secrets."""
         text = str(error)
@@ -179,6 +196,12 @@ class OpenAILLM:
             f"{what} cannot be had through an API, and {self.name} is one.\n"
             "Run the model in this process: type --llm hf:MODEL (or onnx:FOLDER)"
         )
+
+
+def prompt_bytes(prompt: Prompt) -> int:
+    """The bytes of a prompt's texts, which its tokens cannot outnumber."""
+    texts = [message.text for message in prompt.messages] if prompt.text is None else [prompt.text]
+    return sum(len(text.encode(errors="replace")) for text in texts)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ class Probe:
             return 0, f"generate: no; asked {path}: {error}"
         message = choice.get("message") if self.chat else None
         text = message.get("content") if isinstance(message, dict) else choice.get("text")
-        return replies.usage(answer).read, f"generate: yes; {path} answered '{one_line(str(text or ''), 40)}'"
+        tokens, _ = replies.usage(answer, read=len(GREETING.messages[0].text), written=16)
+        return tokens.read, f"generate: yes; {path} answered '{one_line(str(text or ''), 40)}'"
 
     async def _written(self) -> str:
         """A line on whether written tokens come with their log-probabilities."""

@@ -1,6 +1,10 @@
 """What an OpenAI-compatible server's answers say, read strictly: a missing piece is an error, never an empty value.
 
 Every function takes a decoded JSON object and raises BackendError (status 200) when it is not what it should be.
+
+Log-probabilities are finite numbers of at most 0, or above it by no more than ROUNDING, which counts as 0; one below
+LOWEST counts as LOWEST. Counts of tokens are whole numbers from 0 to what the request could come to; others are not
+counted, and ``doubt`` says so.
 """
 
 from __future__ import annotations
@@ -11,11 +15,14 @@ from typing import Any, Literal
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Generation, Tokens
-from arbitrag.text import one_line
+from arbitrag.text import SURROGATE, one_line
 
 # Log-probabilities are at most 0; a server's rounding may push a sure token a little above.
 ROUNDING = 1e-3
+LOWEST = -10_000.0  # servers send -9999 for "not likely at all"; no softmax in float32 gives less than -104
 LONGEST_TOKEN = 1000  # characters; vocabularies have tokens of some hundred spaces or dashes, not more
+# Tokens that a server may report beyond those of the request: its own system prompt, or thoughts beyond the limit.
+OWN_TOKENS = 100_000
 
 
 def wrong(what: str) -> BackendError:
@@ -31,12 +38,15 @@ def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return choices[0]
 
 
-def generation(answer: Mapping[str, Any], *, max_tokens: int, logprobs: bool) -> Generation:
-    """The text of a chat or plain completion, why it ended, and what it cost."""
+def generation(answer: Mapping[str, Any], *, max_tokens: int, logprobs: bool, sent: int = OWN_TOKENS) -> Generation:
+    """The text of a chat or plain completion, why it ended, and what it cost. ``sent`` is the bytes of the prompt.
+
+    Half of a surrogate pair, which is no character and can be written nowhere, is replaced by U+FFFD.
+    """
     choice = first_choice(answer)
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    tokens = usage(answer)
+    tokens, doubt = usage(answer, read=sent, written=max_tokens)
     finish = _finish(choice.get("finish_reason"), tokens.written, max_tokens)
     if not isinstance(text, str) or (not text and finish == "length"):
         raise wrong(
@@ -45,7 +55,8 @@ def generation(answer: Mapping[str, Any], *, max_tokens: int, logprobs: bool) ->
         )
     if len(text) > LONGEST_TOKEN * max_tokens:
         raise wrong(f"its text of {len(text):,} characters cannot be the {max_tokens} tokens that were asked for")
-    return Generation(text, finish, written_logprobs(choice) if logprobs else None, tokens)
+    text = SURROGATE.sub("\ufffd", text)
+    return Generation(text, finish, written_logprobs(choice) if logprobs else None, tokens, doubt=doubt)
 
 
 def _finish(reason: object, written: int, max_tokens: int) -> Literal["stop", "length"]:
@@ -58,19 +69,32 @@ def _finish(reason: object, written: int, max_tokens: int) -> Literal["stop", "l
     raise wrong(f"the text ended for a reason that is not known here: {one_line(str(reason))}")
 
 
-def usage(answer: Mapping[str, Any]) -> Tokens:
-    """The tokens that the server reports; zeros where it reports none."""
+def usage(answer: Mapping[str, Any], *, read: int, written: int) -> tuple[Tokens, str]:
+    """The tokens that the server reports, and what of its report cannot be and is not counted.
+
+    ``read`` and ``written`` are the most tokens that the request could come to; a server may add OWN_TOKENS. Zeros
+    where it reports none.
+    """
     used = answer.get("usage")
     if not isinstance(used, dict):
-        return Tokens()
+        return Tokens(), ""
     details = used.get("prompt_tokens_details")
-    reused = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
-    read = _count(used.get("prompt_tokens"))
-    return Tokens(max(read - reused, 0), min(reused, read), _count(used.get("completion_tokens")))
+    of_prompt, more = _count(used, "prompt_tokens", read + OWN_TOKENS)
+    of_answer, yet_more = _count(used, "completion_tokens", written + OWN_TOKENS)
+    reused, still_more = _count(details, "cached_tokens", of_prompt) if isinstance(details, dict) else (0, "")
+    wrong = ", ".join(filter(None, (more, yet_more, still_more)))
+    doubt = f"the server reports token counts that cannot be, which are not counted: {wrong}" if wrong else ""
+    return Tokens(of_prompt - reused, reused, of_answer), doubt
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+def _count(used: Mapping[str, Any], name: str, most: int) -> tuple[int, str]:
+    """A number of tokens, or 0 and what stands in its place."""
+    value = used.get(name)
+    if value is None:
+        return 0, ""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value, ""
+    return 0, f"{name} {one_line(repr(value), 30)}"
 
 
 def written_logprobs(choice: Mapping[str, Any]) -> tuple[float, ...]:
@@ -87,13 +111,24 @@ def written_logprobs(choice: Mapping[str, Any]) -> tuple[float, ...]:
 
 
 def checked(values: Sequence[object]) -> tuple[float, ...]:
-    """Log-probabilities that are numbers, finite, and at most 0 (up to rounding)."""
+    """Log-probabilities from LOWEST to 0, by the rule above."""
     found = []
     for value in values:
-        if not isinstance(value, int | float) or not math.isfinite(value) or value > ROUNDING:
+        number = _number(value)
+        if not math.isfinite(number) or number > ROUNDING:
             raise wrong(f"{one_line(repr(value), 40)} stands where a log-probability should be")
-        found.append(min(float(value), 0.0))
+        found.append(max(min(number, 0.0), LOWEST))
     return tuple(found)
+
+
+def _number(value: object) -> float:
+    """A JSON number as a float; NaN for anything else, infinity for a whole number that no float can hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def prompt_logprobs(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float | None]:

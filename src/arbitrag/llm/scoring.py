@@ -23,6 +23,9 @@ from arbitrag.llm.endpoint import Endpoint
 from arbitrag.text import one_line
 
 T = TypeVar("T")
+_Scored = tuple[
+    tuple[float, ...], tuple[Tokens, str]
+]  # log-probabilities, what they cost, and what is doubtful in that
 
 # Log-probabilities at temperature 1 are the model's own on every server; at 0 some return those of a sure choice.
 OWN_TEMPERATURE = 1.0
@@ -78,11 +81,11 @@ class ByIds:
             raise replies.wrong("/tokenize brought back no token ids")
         return ids
 
-    async def _one(self, start: list[int], end: list[int]) -> tuple[tuple[float, ...], Tokens]:
+    async def _one(self, start: list[int], end: list[int]) -> _Scored:
         body = {"prompt": start + end, "max_tokens": 1, "temperature": OWN_TEMPERATURE, "prompt_logprobs": 1}
         answer = await self.endpoint.post("completions", {"model": self.model, **body})
         values = replies.prompt_logprobs(answer, start + end)[-len(end) :]
-        return replies.checked(values), replies.usage(answer)
+        return replies.checked(values), replies.usage(answer, read=len(start + end), written=1)
 
 
 @dataclass
@@ -103,12 +106,13 @@ class ByEcho:
         scored = await together(*(self._one(prompt.text, prompt.lead + text) for text in continuations))
         return _joined(continuations, scored)
 
-    async def _one(self, start: str, end: str) -> tuple[tuple[float, ...], Tokens]:
+    async def _one(self, start: str, end: str) -> _Scored:
         body = {"prompt": start + end, "max_tokens": self.max_tokens, "temperature": OWN_TEMPERATURE}
         answer = await self.endpoint.post("completions", {"model": self.model, **body, "echo": True, "logprobs": 1})
         tokens, values, text = replies.echoed(answer)
         first, after = _places(tokens, start, end, max(len(text) - len(start) - len(end), 0))
-        return replies.checked(values[first:after]), replies.usage(answer)
+        sent = len((start + end).encode(errors="replace"))
+        return replies.checked(values[first:after]), replies.usage(answer, read=sent, written=self.max_tokens)
 
 
 def _places(tokens: Sequence[str], start: str, end: str, written: int) -> tuple[int, int]:
@@ -137,9 +141,9 @@ def as_json(prompt: Prompt) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.text} for message in prompt.messages]
 
 
-def _joined(texts: Sequence[str], scored: Sequence[tuple[tuple[float, ...], Tokens]]) -> Scores:
+def _joined(texts: Sequence[str], scored: Sequence[_Scored]) -> Scores:
     found = tuple(Likelihood(text, logprobs) for text, (logprobs, _) in zip(texts, scored, strict=True))
-    spent = [tokens for _, tokens in scored]
+    spent = [tokens for _, (tokens, _) in scored]
     return Scores(
         found,
         Tokens(
@@ -147,6 +151,7 @@ def _joined(texts: Sequence[str], scored: Sequence[tuple[tuple[float, ...], Toke
             sum(tokens.reused for tokens in spent),
             sum(tokens.written for tokens in spent),
         ),
+        doubt=next((doubt for _, (_, doubt) in scored if doubt), ""),
     )
 
 
