@@ -105,7 +105,21 @@ def commands_of(page: str, text: str) -> Iterator[Documented]:
 def documented() -> list[Documented]:
     """All of them, each text once a page."""
     found = [each for path in PAGES for each in commands_of(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))]
+    found += [
+        Documented(f"{name} --help", number, line)
+        for name, epilog in epilogs()
+        for number, line in enumerate(epilog.splitlines(), 1)
+    ]
     return list({(each.page, each.text): each for each in found}.values())
+
+
+def epilogs() -> Iterator[tuple[str, str]]:
+    """The examples at the end of every help page, one a line."""
+    commands: list[tuple[str, Any]] = [("arbitrag", cli._command())]
+    while commands:
+        name, command = commands.pop()
+        commands += [(f"{name} {inner}", each) for inner, each in getattr(command, "commands", {}).items()]
+        yield name, command.epilog or ""
 
 
 EVERY = documented()
@@ -182,6 +196,8 @@ MADE: dict[str, Callable[[Run], None]] = {
     "docs.idx": _by("arbitrag index docs -o docs.idx"),
     "questions.jsonl": _questions("questions.jsonl"),
     "mine.jsonl": _questions("mine.jsonl"),
+    "validation.jsonl": _questions("validation.jsonl"),
+    "lab-retrieval": _by("arbitrag lab retrieval --size 7000 --count 10 -o lab-retrieval"),
     "towns.jsonl": _questions("towns.jsonl"),
     "FOLDER": _museums,
     "trd-lab": _by("arbitrag data build-trd --from lab --llm lab --size 40 -o trd-lab"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli import ask, bench, data, demo, doctor, index, lab, methods, replay, search, tune
+from arbitrag.cli.help import App
 from arbitrag.cli.output import complain
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _quieten_libraries() -> None:
 
 
 def _command() -> Any:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, callback=_root)
+    app = App(add_completion=True, pretty_exceptions_enable=False, callback=_root, epilog="arbitrag demo")
     app.command(epilog=index.EXAMPLE)(index.index)
     app.command(epilog=search.EXAMPLE)(search.search)
     app.command(epilog=ask.EXAMPLE)(ask.ask)
@@ -87,11 +88,11 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Decide, question by question, whether a language model should trust its memory, the retrieved passages, both,
-    or neither, and show why. Begin with: arbitrag demo"""
+    or neither, and show why."""
 
 
 def _warn(message: Warning | str, *_place: object, **_more: object) -> None:

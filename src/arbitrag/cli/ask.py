@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arbitrag.cli import complete
 from arbitrag.cli.parts import (
     Address,
     AsJson,
@@ -26,16 +27,24 @@ if TYPE_CHECKING:
     from arbitrag.run import Failure
     from arbitrag.types import Verdict
 
-EXAMPLE = (
-    'Examples: arbitrag ask "Who directed The Silent Orchard?" --index docs.idx --llm openai:gpt-4o-mini; '
-    "arbitrag ask --questions questions.jsonl -o verdicts.jsonl --index docs.idx --llm openai:gpt-4o-mini"
-)
+EXAMPLE = """\
+arbitrag ask "Who directed The Silent Orchard?" --index docs.idx --llm openai:gpt-4o-mini --method rag
+arbitrag ask --questions questions.jsonl -o verdicts.jsonl --index docs.idx --llm hf:Qwen/Qwen3-0.6B
+echo "Who directed The Silent Orchard?" | arbitrag ask - --llm lab --index lab"""
+
+STANDARD_INPUT = "-"
 
 
 def ask(
-    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="Without one, see --questions.")] = None,
+    question: Annotated[
+        str | None,
+        typer.Argument(metavar="QUESTION", help="- reads it from standard input. For many: --questions."),
+    ] = None,
     llm: Address = None,
-    method: Annotated[str, typer.Option("--method", metavar="NAME", help="See: arbitrag methods.")] = "trustmargin",
+    method: Annotated[
+        str,
+        typer.Option("--method", metavar="NAME", autocompletion=complete.methods, help="See: arbitrag methods."),
+    ] = "trustmargin",
     changes: Changes = None,
     index: Index = None,
     encoder: Encoder = None,
@@ -103,7 +112,7 @@ def ask(
             raise UsageError("--questions and -o are for many questions; leave the QUESTION out, or them")
         if max_tokens is not None or max_cost is not None:
             raise UsageError("--max-tokens and --max-cost are for many questions (--questions); leave them out")
-        return _one(question, parts, as_json, explain, trace)
+        return _one(_read_in() if question == STANDARD_INPUT else question, parts, as_json, explain, trace)
     if explain or trace is not None:
         raise UsageError("--explain and --trace are for one QUESTION; give it in quotes")
     if questions is None and _is_terminal():
@@ -118,6 +127,19 @@ def ask(
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
+
+
+def _read_in() -> str:
+    """One question, all of standard input. Raises DataError where that is not UTF-8."""
+    from arbitrag.cli.output import complain
+    from arbitrag.errors import DataError
+
+    if _is_terminal():
+        complain("Type the question, and end it with Ctrl-D on a line of its own.")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise DataError(f"standard input is not UTF-8 at byte {error.start + 1}") from None
 
 
 def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:

@@ -7,24 +7,26 @@ from typing import Annotated
 
 import typer
 
-from arbitrag.cli import bench_report
+from arbitrag.cli import bench_report, complete
 from arbitrag.cli.bench_parts import Options
+from arbitrag.cli.help import App
 from arbitrag.cli.parts import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
 
 File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Rows at a time.")]
 Traces = Annotated[bool, typer.Option("--traces", help="Keep every call of every row as well.")]
 
-group = typer.Typer(
-    help="Run methods over question sets, and compare them. A run is one file; it can be stopped and taken up again.",
-    rich_markup_mode=None,
+group = App(
+    help="Run methods over question sets, and compare them. A run is one file; it can be stopped and taken up again."
 )
 
 
 @group.command(
-    epilog="Examples: arbitrag bench run lab.db --questions lab:questions?count=200 --llm lab; "
-    "arbitrag bench run mine.db --questions mine.jsonl --index docs.idx --llm openai:gpt-4o-mini --method rag "
-    '--method "trustmargin threshold=-1.0"; arbitrag bench run mine.db (goes on)'
+    epilog="""\
+arbitrag bench run lab.db --questions "lab:questions?count=200" --llm lab
+arbitrag bench run mine.db --questions mine.jsonl --index docs.idx --llm openai:gpt-4o-mini --method rag
+arbitrag bench run mine.db --method "rag k=5"
+arbitrag bench run mine.db"""
 )
 def run(
     path: File,
@@ -34,7 +36,12 @@ def run(
     ] = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", metavar="METHOD", help='With settings: "rag k=5". Repeatable. See: arbitrag methods.'),
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            autocompletion=complete.methods,
+            help='With settings: "rag k=5". Repeatable. See: arbitrag methods.',
+        ),
     ] = None,
     llms: Annotated[
         list[str] | None, typer.Option("--llm", metavar="ADDRESS", help="A model, as for ask. Repeatable.")
@@ -115,7 +122,7 @@ def run(
     return session.run(questions or (), methods or (), llms or (), limit, as_json)
 
 
-@group.command(epilog="Example: arbitrag bench retry mine.db")
+@group.command(epilog="arbitrag bench retry mine.db")
 def retry(
     path: File,
     concurrency: Concurrency = 64,

@@ -15,12 +15,12 @@ from arbitrag.cli.parts import AsJson
 if TYPE_CHECKING:
     from arbitrag.evaluate.report import Report
 
-REPORT = (
-    "Examples: arbitrag bench report mine.db; arbitrag bench report mine.db --format html -o mine.html; "
-    "arbitrag bench report mine.db --metric contains,f1 --baseline rag"
-)
-SHOW = "Example: arbitrag bench show mine.db --question q17"
-DIFF = "Example: arbitrag bench diff before.db after.db"
+REPORT = """\
+arbitrag bench report mine.db
+arbitrag bench report mine.db --html mine.html
+arbitrag bench report mine.db --metric contains,f1 --baseline rag"""
+SHOW = "arbitrag bench show mine.db --question q1"
+DIFF = "arbitrag bench diff before.db after.db"
 
 
 class Format(StrEnum):

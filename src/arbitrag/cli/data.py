@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli import data_build
+from arbitrag.cli.help import App
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # bad rows of a file; --json names all of them
 
-group = typer.Typer(help="Question sets: check what is in them, and build one.", rich_markup_mode=None)
+group = App(help="Question sets: check what is in them, and build one.")
 
 
 group.command("build-trd", epilog=data_build.EXAMPLE)(data_build.build_trd)
 
 
-@group.command(epilog="Example: arbitrag data check towns.jsonl 'lab:questions?count=500'")
+@group.command(epilog="arbitrag data check towns.jsonl 'lab:questions?count=500'")
 def check(
     sets: Annotated[
         list[str], typer.Argument(metavar="SETS...", help="Files, perhaps with options (FILE?poisoned=1&k=5), or lab:")

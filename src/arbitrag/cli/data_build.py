@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from arbitrag.data.trd_material import Material
     from arbitrag.llm.base import LLM
 
-EXAMPLE = "Example: arbitrag data build-trd --from lab --llm lab -o trd-lab"
+EXAMPLE = "arbitrag data build-trd --from lab --llm lab -o trd-lab"
 
 _LAB, _WIKIPEDIA = "lab", "wikipedia"
 _LAB_RECIPE: Mapping[str, Any] = {"size": 4000, "passages": 5, "phrasings": 4, "show_options": False}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from arbitrag.lab.model import DemoCase
     from arbitrag.types import Verdict
 
-EXAMPLE = "Example: arbitrag demo"
+EXAMPLE = "arbitrag demo"
 
 
 def demo(as_json: AsJson = False) -> None:

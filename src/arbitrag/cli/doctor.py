@@ -17,7 +17,7 @@ from arbitrag.cli.parts import AsJson
 if TYPE_CHECKING:
     from arbitrag.llm.base import Offer
 
-EXAMPLE = "Example: arbitrag doctor --llm openai:llama3@http://localhost:8000/v1"
+EXAMPLE = "arbitrag doctor --llm openai:llama3@http://localhost:8000/v1"
 
 
 @dataclass(frozen=True)

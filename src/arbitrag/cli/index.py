@@ -12,7 +12,7 @@ from arbitrag.cli.parts import AsJson, Encoder
 if TYPE_CHECKING:
     from arbitrag.retrieve.update import IndexReport
 
-EXAMPLE = "Example: arbitrag index ./docs -o docs.idx"
+EXAMPLE = "arbitrag index ./docs -o docs.idx"
 
 
 def index(

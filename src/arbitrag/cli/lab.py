@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli import lab_retrieval
+from arbitrag.cli.help import App
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
@@ -21,13 +22,12 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of the 
 Version = Annotated[int, typer.Option("--world-version", metavar="N", help="The version of the world.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there, not on standard output.")]
 
-group = typer.Typer(
-    help="An invented world whose truth is known: its facts, documents, questions, and what a model believes of it.",
-    rich_markup_mode=None,
+group = App(
+    help="An invented world whose truth is known: its facts, documents, questions, and what a model believes of it."
 )
 
 
-@group.command(epilog="Example: arbitrag lab world --seed 7 -o world.jsonl")
+@group.command(epilog="arbitrag lab world --seed 7 -o world.jsonl")
 def world(seed: Seed = _SEED, version: Version = _VERSION, out: Out = None, as_json: AsJson = False) -> None:
     """Say what is in a world; with -o, write every entity and fact, one a line."""
     from arbitrag.cli.output import say, say_json, table
@@ -51,7 +51,7 @@ def world(seed: Seed = _SEED, version: Version = _VERSION, out: Out = None, as_j
     )
 
 
-@group.command(epilog="Example: arbitrag lab corpus --size 50000 -o corpus.jsonl --labels labels.jsonl")
+@group.command(epilog="arbitrag lab corpus --size 50000 -o corpus.jsonl --labels labels.jsonl")
 def corpus(
     seed: Seed = _SEED,
     version: Version = _VERSION,
@@ -93,7 +93,7 @@ def corpus(
         complain("which documents are poisoned is written nowhere; give --labels FILE to evaluate with them")
 
 
-@group.command(epilog="Example: arbitrag lab questions --count 200 -o questions.jsonl --gold gold.jsonl")
+@group.command(epilog="arbitrag lab questions --count 200 -o questions.jsonl --gold gold.jsonl")
 def questions(
     seed: Seed = _SEED,
     version: Version = _VERSION,
@@ -138,7 +138,7 @@ def questions(
 group.command(epilog=lab_retrieval.EXAMPLE)(lab_retrieval.retrieval)
 
 
-@group.command(epilog='Example: arbitrag lab show "The Silent Harbor"')
+@group.command(epilog='arbitrag lab show "The Silver Harbor"')
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An entity of the world, or its alias.")],
     checkpoint: Annotated[

@@ -9,7 +9,9 @@ import typer
 
 from arbitrag.cli.parts import AsJson
 
-EXAMPLE = "Example: arbitrag lab retrieval -o lab-retrieval && arbitrag index lab-retrieval/corpus.jsonl -o lab.idx"
+EXAMPLE = """\
+arbitrag lab retrieval -o lab-retrieval
+arbitrag index lab-retrieval/corpus.jsonl -o lab.idx"""
 CORPUS, LABELS, QUESTIONS = "corpus.jsonl", "labels.jsonl", "questions.jsonl"
 
 

@@ -9,7 +9,7 @@ import typer
 from arbitrag.address import HIDDEN, shown
 from arbitrag.cli.parts import AsJson
 
-EXAMPLE = "Example: arbitrag methods --llm openai:gpt-4o-mini"
+EXAMPLE = "arbitrag methods --llm openai:gpt-4o-mini"
 
 
 def methods(

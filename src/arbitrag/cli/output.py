@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
+from arbitrag.cli import layout
+from arbitrag.cli.layout import lines_of
 from arbitrag.text import one_line, printable
 
 PATIENCE_S = 1.0  # before a bar appears: what is done sooner needs none
 
 
 def say(text: str) -> None:
-    """One result for a person, on standard output."""
-    print(printable(text))
+    """One result for a person, on standard output; in a terminal its lines are wrapped between words."""
+    shown = printable(text)
+    print(lines_of(shown, _columns(sys.stdout)) if sys.stdout.isatty() else shown)
 
 
 def say_json(value: Any, *, indent: int | None = None) -> None:
@@ -30,8 +34,9 @@ def say_json(value: Any, *, indent: int | None = None) -> None:
 
 
 def complain(text: str) -> None:
-    """A message beside the results, on standard error."""
-    print(printable(text), file=sys.stderr)
+    """A message beside the results, on standard error; in a terminal its lines are wrapped between words."""
+    shown = printable(text)
+    print(lines_of(shown, _columns(sys.stderr)) if sys.stderr.isatty() else shown, file=sys.stderr)
 
 
 def width() -> int:
@@ -40,11 +45,17 @@ def width() -> int:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as aligned columns, two spaces apart; the first row is the heading."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    """Rows as aligned columns, two spaces apart, the first row the heading; in a terminal no wider than that is."""
+    return layout.table(rows, _columns(sys.stdout) if sys.stdout.isatty() else None)
+
+
+def _columns(stream: TextIO) -> int:
+    """How wide the terminal is that a stream goes to."""
+    try:
+        asked = int(os.environ.get("COLUMNS", ""))
+    except ValueError:
+        asked = 0
+    return asked if asked > 0 else os.get_terminal_size(stream.fileno()).columns or 80
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from arbitrag.cli import complete
+
 if TYPE_CHECKING:
     from arbitrag.budget import Budget
     from arbitrag.kit import Kit
@@ -21,12 +23,20 @@ if TYPE_CHECKING:
 Address = Annotated[
     str | None,
     typer.Option(
-        "--llm", metavar="ADDRESS", help="The model: openai:MODEL, openai:MODEL@URL, hf:NAME, onnx:FOLDER or lab."
+        "--llm",
+        metavar="ADDRESS",
+        autocompletion=complete.models,
+        help="The model: openai:MODEL, openai:MODEL@URL, hf:NAME, onnx:FOLDER or lab.",
     ),
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method, such as threshold=-1.0. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        autocompletion=complete.settings,
+        help="A setting of the method, such as threshold=-1.0. Repeatable.",
+    ),
 ]
 Index = Annotated[
     str | None,
@@ -37,11 +47,20 @@ Index = Annotated[
 Encoder = Annotated[
     str | None,
     typer.Option(
-        "--encoder", metavar="ADDRESS", help="For vectors: hash, st:MODEL, bge-m3:MODEL, onnx:FOLDER, openai:MODEL@URL."
+        "--encoder",
+        metavar="ADDRESS",
+        autocompletion=complete.encoders,
+        help="For vectors: hash, st:MODEL, bge-m3:MODEL, onnx:FOLDER, openai:MODEL@URL.",
     ),
 ]
 Mode = Annotated[
-    str | None, typer.Option("--mode", metavar="NAME", help="Search an index with vectors by bm25, dense or hybrid.")
+    str | None,
+    typer.Option(
+        "--mode",
+        metavar="NAME",
+        autocompletion=complete.modes,
+        help="Search an index with vectors by bm25, dense or hybrid.",
+    ),
 ]
 Where = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ import typer
 
 from arbitrag.cli.parts import AsJson, Changes
 
-EXAMPLE = "Example: arbitrag replay trace.json --set threshold=-1.0"
+EXAMPLE = "arbitrag replay trace.json --set threshold=-1.0"
 
 
 def replay(

@@ -11,7 +11,7 @@ from arbitrag.cli.parts import AsJson, Encoder, Mode, Where, pairs_from
 if TYPE_CHECKING:
     from arbitrag.types import Passage
 
-EXAMPLE = 'Example: arbitrag search docs.idx "Who directed The Silent Orchard?" -k 5'
+EXAMPLE = 'arbitrag search docs.idx "Who directed The Silent Orchard?" -k 5'
 EXCERPT = 160  # characters shown of a passage
 
 

@@ -12,10 +12,9 @@ from arbitrag.cli.parts import AsJson
 if TYPE_CHECKING:
     from arbitrag.evaluate.tune import Tuned
 
-EXAMPLE = (
-    "Example: arbitrag bench run val.db --questions validation.jsonl --llm ADDRESS --method trustmargin --traces; "
-    "arbitrag tune val.db --method trustmargin --html map.html"
-)
+EXAMPLE = """\
+arbitrag bench run val.db --questions validation.jsonl --llm ADDRESS --method trustmargin --traces
+arbitrag tune val.db --method trustmargin --html map.html"""
 
 
 def tune(

@@ -9,6 +9,7 @@ from arbitrag.text import one_line, printable
 from arbitrag.types import Candidate, Cut, Passage, Strategy, Usage, Verdict
 
 LABEL = 10  # columns of the words on the left
+NARROWEST = 30  # columns of a verdict
 PLACE_LINES = 3  # lines of passages before the rest is only counted
 
 _TRUSTED = {
@@ -20,8 +21,8 @@ _TRUSTED = {
 
 
 def render(verdict: Verdict, width: int = 100) -> str:
-    """The verdict on lines of at most ``width`` columns (60 at least), without a line feed at the end."""
-    width = max(width, 60)
+    """The verdict on lines of at most ``width`` columns (30 at least), without a line feed at the end."""
+    width = max(width, NARROWEST)
     room = width - LABEL
     lines = [
         *_answer(verdict, room),
@@ -107,7 +108,7 @@ def _flowed(first: str, items: Sequence[str], room: int) -> list[str]:
 
 def _place(passage: Passage, room: int) -> str:
     """Short enough that a line which begins with it still holds how many more there are."""
-    return one_line(passage.place or passage.title or "without a name", room - 28)
+    return one_line(passage.place or passage.title or "without a name", max(room - 28, 12))
 
 
 def _cut(cut: Cut, kept: Sequence[Passage]) -> str:
