@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import cleandoc
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,6 +19,7 @@ WIDEST = 80  # columns
 NARROW = 60  # columns; below, what an option means stands under it
 LEAST = 20  # columns, however narrow the terminal
 INDENT = 2
+F = TypeVar("F", bound=Callable[..., Any])
 _TERMS = 28  # columns of the names on the left
 # A word of a command line, in which a space may stand between quotes.
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
@@ -35,7 +36,7 @@ class App(typer.Typer):
             cls=Group, context_settings=names, rich_markup_mode=None, add_completion=add_completion, **settings
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         return super().command(name, cls=Command, **settings)
 
 
@@ -63,7 +64,9 @@ def page(command: Any, context: Any) -> str:
     blocks = [
         "\n".join(wrapped(usage, width, after=" " * 4)),
         *paragraphs(command.help or "", width),
-        *(_section(*each, width) for each in (("Arguments", arguments), ("Options", options), ("Commands", listed))),
+        _section("Arguments", arguments, width),
+        _section("Options", options, width),
+        _section("Commands", listed, width),
         _examples(command.epilog or "", width),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from arbitrag.evaluate.tune import Tuned
 
 EXAMPLE = """\
-arbitrag bench run val.db --questions validation.jsonl --llm ADDRESS --method trustmargin --traces
+arbitrag bench run val.db --questions validation.jsonl --index docs.idx --llm ADDRESS --method trustmargin --traces
 arbitrag tune val.db --method trustmargin --html map.html"""
 
 
