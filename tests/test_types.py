@@ -32,6 +32,13 @@ def test_needs_in_words(needs: Need, words: str) -> None:
         (Passage("t", id="7", source="films/a.md", line=12), "films/a.md:12"),
         (Passage("t", id="7", source="films/a.md"), "films/a.md"),
         (Passage("t", id="7", line=12), "7"),
+        (Passage("t", id="7", source="a.pdf", metadata={"page": "3"}), "a.pdf, page 3"),
+        (Passage("t", id="7", source="a.pptx", metadata={"slide": "12"}), "a.pptx, slide 12"),
+        (Passage("t", id="7", source="a.xlsx", metadata={"sheet": "Costs"}), "a.xlsx, sheet Costs"),
+        (Passage("t", id="7", source="a.jsonl", line=3, metadata={"page": "8"}), "a.jsonl:3"),
+        (Passage("t", id="7", metadata={"page": "8"}), "7"),
+        (Passage("t", source="a", metadata={"page": "x" * 40}), f"a, page {'x' * 40}"),
+        (Passage("t", source="a", metadata={"page": "x" * 41}), "a"),
         (Passage("t"), ""),
     ],
 )

@@ -53,11 +53,16 @@ class Question:
     id: str = ""
 
 
+PARTS = ("page", "slide", "sheet")  # what the metadata of a passage calls the part of its source that it is on
+_LONGEST_PART = 40  # characters; what is longer is no name of a page
+
+
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A piece of evidence and where it was found.
 
-    ``line`` counts from 1 and ``offset`` counts characters from 0, both in the text extracted from ``source``;
+    ``line`` counts from 1 and ``offset`` counts characters from 0, both in the text extracted from ``source``; there is
+    no line in a file that is read by pages, whose number is in the metadata (``page``, ``slide`` or ``sheet``);
     ``score`` is the retriever's, and only comparable within one result list. ``embedding`` is the vector of shape
     (width,) that an index stored for it, and ``embedded_by`` the identity of the encoder that made it, where that is
     known; neither travels as JSON.
@@ -77,10 +82,13 @@ class Passage:
 
     @property
     def place(self) -> str:
-        """``path:line`` where known, else the source, else the id."""
+        """``path:line``, or ``path, page 3`` where the metadata names a page, a slide or a sheet; else the source, else
+        the id."""
         if self.source and self.line is not None:
             return f"{self.source}:{self.line}"
-        return self.source or self.id
+        parts = ((kind, self.metadata.get(kind, "")) for kind in PARTS)
+        part = next((f", {kind} {name}" for kind, name in parts if 0 < len(name) <= _LONGEST_PART), "")
+        return self.source + part if self.source else self.id
 
 
 @dataclass(frozen=True, slots=True)

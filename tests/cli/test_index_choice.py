@@ -1,4 +1,4 @@
-"""Which files ``index`` takes, and what it says of the others."""
+"""Which files ``index`` takes, what it says of the others, and how their passages are cited."""
 
 from __future__ import annotations
 

@@ -63,6 +63,7 @@ async def test_metadata_is_mapped_to_the_fields_of_a_passage() -> None:
     ("metadata", "source", "date", "page"),
     [
         ({"file_path": "/d/a.md", "file_name": "a.md", "page_label": "iv"}, "/d/a.md", "", "iv"),
+        ({"source": "a.pdf", "page": 2, "page_label": "3"}, "a.pdf", "", "3"),  # as LangChain writes both
         ({"url": "https://x", "last_modified_date": "2023-01-02", "page_number": 9}, "https://x", "2023-01-02", "9"),
         ({"file_name": "a.md", "creation_date": "2022"}, "a.md", "2022", ""),
     ],

@@ -35,7 +35,7 @@ def read(folder: Path, name: str, content: bytes | str, tokens: int = 256) -> tu
         ("x.md", "no heading at all", "x"),
         ("x.md", "#hashtag is no heading", "x"),
         ("x.md", "#  \n# C#  \ntext", "C"),
-        ("x.md", "# a" + " " * 100_000 + "b", "a" + " " * 100_000 + "b"),  # a pattern that tries all ways never ends
+        ("x.md", "# a" + " " * 100_000 + "b", "a"),  # a pattern that tries all ways never ends
         ("x.html", "<title> Two\n words </title><h1>No</h1>text", "Two words"),
         ("x.html", "<h1>The <i>first</i></h1>text", "The first"),
         ("x.html", "<p>text", "x"),
@@ -234,6 +234,19 @@ def test_a_row_beyond_all_measure_is_passed_over(tmp_path: Path, monkeypatch: py
     assert notes == ["line 1 passed over: over 0 MB"]
 
 
+@pytest.mark.parametrize("extra", [{"title": "x" * 70_000}, {"tag": "x" * 70_000}, {"x" * 70_000: 1}])
+def test_what_every_passage_of_a_row_repeats_is_bounded(tmp_path: Path, extra: dict[str, object]) -> None:
+    content = json.dumps({"text": "word " * 100_000} | extra) + '\n{"text": "good"}\n'
+    passages, notes = read(tmp_path, "rows.jsonl", content)
+    assert [passage.text for passage in passages] == ["good"]
+    assert notes[0].startswith("line 1 passed over: its title and metadata have 70,00")
+
+
+def test_a_heading_without_an_end_is_a_short_title(tmp_path: Path) -> None:
+    passages, _ = read(tmp_path, "x.md", "# " + "word " * 40_000)
+    assert {passage.title for passage in passages} == {("word " * 60).strip()}
+
+
 def test_a_page_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arbitrag.retrieve.readers._LARGEST_PAGE", 100)
     with pytest.raises(NotReadable, match="an HTML file of over 0 MB"):
@@ -244,14 +257,14 @@ def test_a_pdf_is_read_page_by_page(tmp_path: Path, make_pdf: Callable[..., Path
     make_pdf(tmp_path / "a.pdf", ["First page text.", "", "Third page text."], title="The Title")
     document = read_document(tmp_path / "a.pdf", "a.pdf", 256)
     first, third = document.passages
-    assert (first.text, first.title, first.metadata, first.line, first.offset) == (
+    assert (first.text, first.title, first.metadata, first.offset) == (
         "First page text.",
         "The Title",
         {"page": "1"},
-        1,
         0,
     )
-    assert (third.text, third.metadata, third.line, third.offset) == ("Third page text.", {"page": "3"}, 3, 18)
+    assert (third.text, third.metadata, third.offset) == ("Third page text.", {"page": "3"}, 18)
+    assert (first.place, third.place, third.source) == ("a.pdf, page 1", "a.pdf, page 3", "a.pdf")
 
 
 def test_a_pdf_without_text_says_so(tmp_path: Path, make_pdf: Callable[..., Path]) -> None:

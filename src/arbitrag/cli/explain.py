@@ -9,7 +9,7 @@ from typing import Any
 
 from arbitrag.text import one_line, printable
 from arbitrag.trace import Call, Trace
-from arbitrag.types import Decision
+from arbitrag.types import Decision, Passage
 
 
 def explained(trace: Trace, width: int = 100) -> str:
@@ -66,9 +66,16 @@ def _result(call: Call, width: int) -> str:
         )
     if call.kind in ("retrieve", "fit"):
         passages = call.result if call.kind == "retrieve" else call.result["kept"]
-        names = [one_line(each["source"] or each["id"] or each["title"] or each["text"], width) for each in passages]
+        names = [one_line(_place(each) or each["title"] or each["text"], width) for each in passages]
         return "\n".join([f"{len(names)} passage{'' if len(names) == 1 else 's'}", *names])
     return _shown(call.result, width)
+
+
+def _place(passage: Mapping[str, Any]) -> str:
+    known = {key: passage.get(key) for key in ("id", "source", "line", "metadata")}
+    return Passage(
+        "", known["id"] or "", "", known["source"] or "", known["line"], metadata=known["metadata"] or {}
+    ).place
 
 
 def _decision(decision: Decision) -> Iterator[str]:

@@ -108,7 +108,11 @@ def _flowed(first: str, items: Sequence[str], room: int) -> list[str]:
 
 def _place(passage: Passage, room: int) -> str:
     """Short enough that a line which begins with it still holds how many more there are."""
-    return one_line(passage.place or passage.title or "without a name", max(room - 28, 12))
+    width = max(room - 28, 12)
+    place = one_line(passage.place, 1000)
+    if len(place) > width:  # its end tells the file and the page
+        return "…" + place[1 - width :]
+    return place or one_line(passage.title, width) or "without a name"
 
 
 def _cut(cut: Cut, kept: Sequence[Passage]) -> str:

@@ -21,7 +21,7 @@ Fetch = Callable[[str, int, Where], Awaitable[Sequence[Passage]]]
 _TITLE = ("title",)
 _SOURCE = ("source", "file_path", "url", "file_name")
 _DATE = ("date", "last_modified_date", "creation_date", "published", "timestamp")
-_PAGE = ("page", "page_label", "page_number")
+_PAGE = ("page_label", "page_number", "page")  # LangChain's page counts from 0, its label is what is printed
 _SCORE = ("score", "_score", "relevance_score", "similarity")
 
 

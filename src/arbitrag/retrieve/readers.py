@@ -24,6 +24,7 @@ from arbitrag.types import Passage
 _CHUNK = 1 << 18  # bytes or characters read at a time
 _LONGEST_ROW = 1 << 25  # bytes of one line of JSON
 _LARGEST_PAGE = 1 << 26  # bytes of one HTML file, which is parsed as a whole
+_LONGEST_EXTRAS = 1 << 16  # characters of a row beside its text, which each of its passages repeats
 _NAMED_ROWS = 20  # bad rows of one file that are named one by one
 _BAD_BYTES = 0.01  # the share of invalid bytes from which a file is not text
 _BYTE_ORDER_MARKS = (
@@ -38,7 +39,7 @@ _WEB_ENCODINGS = ("utf-8", "iso8859", "cp", "koi8", "gb", "big5", "euc", "shift_
 # Marks at a heading's end are taken off afterwards: in the pattern, a long run of spaces would be tried in every way.
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$|^(\S[^\n]*)\n(?:={3,}|-{3,})[ \t]*$", re.MULTILINE)
 _FENCE = re.compile(r"^(```|~~~).*?(?:^\1|\Z)|\A---\n.*?^---$", re.MULTILINE | re.DOTALL)
-_LONGEST_TITLE = 300  # characters: every passage of a document repeats it
+LONGEST_TITLE = 300  # characters: every passage of a document repeats it
 _LONGEST_FRONT = 4096  # characters in which front matter ends
 
 
@@ -96,7 +97,7 @@ def read_html(path: Path, source: str, tokens: int) -> Document:
 
 
 def read_pdf(path: Path, source: str, tokens: int) -> Document:
-    """The text of a PDF, page by page, the page number in the metadata; lines and offsets are in the whole text.
+    """The text of a PDF, page by page, the page number in the metadata; offsets are in the whole text.
 
     Raises NotReadable without the extra ``pdf``, and for files that are encrypted or broken.
     """
@@ -152,7 +153,21 @@ def _position(file: IO[bytes]) -> Callable[[], int]:
     return lambda: sys.maxsize if file.closed else file.tell()
 
 
-def _passages(source: str, title: str, pieces: Iterable[Piece], **metadata: str) -> Iterator[Passage]:
+def part_passages(source: str, title: str, text: str, offset: int, tokens: int, **metadata: str) -> Iterator[Passage]:
+    """The passages of a page or another part of a file, which begins at ``offset``; they have no lines."""
+    title = _short(title)
+    for piece in cut(text, tokens):
+        at = offset + piece.offset
+        place = passage_id(source, at, piece.text)
+        yield Passage(piece.text, id=place, title=title, source=source, offset=at, metadata=metadata)
+
+
+def _short(title: str) -> str:
+    return " ".join(title[: 4 * LONGEST_TITLE].split())[:LONGEST_TITLE].rstrip()
+
+
+def _passages(source: str, title: str, pieces: Iterable[Piece]) -> Iterator[Passage]:
+    title = _short(title)
     for piece in pieces:
         yield Passage(
             piece.text,
@@ -161,7 +176,6 @@ def _passages(source: str, title: str, pieces: Iterable[Piece], **metadata: str)
             source=source,
             line=piece.line,
             offset=piece.offset,
-            metadata=metadata,
         )
 
 
@@ -237,14 +251,12 @@ def _page_text(reader: Any, number: int, notes: list[str]) -> str:
 
 
 def _pdf_passages(source: str, title: str, pages: Iterable[str], tokens: int) -> Iterator[Passage]:
-    offset, line, empty = 0, 0, True
+    offset, empty = 0, True
     for number, text in enumerate(pages, 1):
-        pieces = (Piece(piece.text, piece.line + line, piece.offset + offset) for piece in cut(text, tokens))
-        for passage in _passages(source, title, pieces, page=str(number)):
+        for passage in part_passages(source, title, text, offset, tokens, page=str(number)):
             empty = False
             yield passage
         offset += len(text) + 1  # pages are joined by a line end
-        line += text.count("\n") + 1
     if empty:
         raise NotReadable("holds no text (scanned pages?)")
 
@@ -301,6 +313,9 @@ def _row_passages(row: Mapping[str, Any], source: str, number: int, tokens: int)
     own = row.get("source") or ""
     title = row.get("title") or PurePosixPath(own or source).stem
     metadata = _metadata(row)
+    extras = sum(map(len, [title, own, *metadata, *metadata.values()]))
+    if extras > _LONGEST_EXTRAS:
+        raise NotReadable(f"its title and metadata have {extras:,} characters; at most {_LONGEST_EXTRAS:,} are kept")
     given = "" if row.get("id") is None else _plain(row["id"])
     for count, piece in enumerate(cut(row["text"], tokens)):
         part = given and (f"{given}#{count + 1}" if count else given)
