@@ -42,9 +42,7 @@ def test_search_names_the_page(index: Path, command: Command) -> None:
 async def test_a_verdict_and_its_trace_name_the_page(index: Path) -> None:
     retriever = open_index(index)
     try:
-        verdict = await answer(
-            "Who runs the harbour?", Rag(k=1), Kit(ScriptedLLM(["Mira Talven"]), retriever=retriever)
-        )
+        verdict = await answer("Who runs the harbour?", Rag(k=1), Kit.of(ScriptedLLM(["Mira Talven"]), retriever))
     finally:
         await retriever.aclose()
     assert "[1] report.pdf, page 2" in render(verdict)
