@@ -150,6 +150,15 @@ def shown(address: str, *, mark: str = "") -> str:
     return before + scheme + (_shown_url(rest, mark) or HIDDEN)
 
 
+def same_address(one: str, other: str) -> bool:
+    """Whether two addresses open the same model, encoder or index, whatever user, password and key stand in them."""
+    return _whole(one) == _whole(other)
+
+
+def _whole(address: str) -> str:
+    return shown(address).rstrip("/")
+
+
 def without_secrets(words: Sequence[str]) -> str:
     """A command line for the record, in which every address is as it may be stored."""
     return shlex.join(shown(word, mark=HIDDEN) for word in words)

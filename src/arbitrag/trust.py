@@ -22,6 +22,7 @@ from arbitrag.address import Url, shown, split_server
 from arbitrag.errors import UsageError
 from arbitrag.text import one_line
 
+CACHE_FILE = "responses.sqlite"
 IN_PROCESS = frozenset(["lab", "hash", "hf", "st", "bge-m3", "onnx"])
 
 
@@ -45,6 +46,11 @@ class FromFile:
         if not is_local_path(str(address)):
             raise self._refused(str(address))
 
+    def check_cache(self, folder: str | Path) -> None:
+        """Raise UsageError unless responses are kept in this folder already: nothing new is made where a file says."""
+        if not is_local_cache(folder):
+            raise self._refused(str(folder))
+
     def _refused(self, address: str) -> UsageError:
         named = one_line(shown(address), 200)
         return UsageError(
@@ -67,6 +73,12 @@ def is_local_path(text: str) -> bool:
     kind, colon, _ = text.partition(":")
     is_address = bool(colon) and len(kind) > 1 and kind.isalnum()  # C:\docs.idx is a path
     return "://" not in text and not is_address and not text.replace("\\", "/").startswith("//")
+
+
+def is_local_cache(folder: str | Path) -> bool:
+    """Whether this is a folder of this machine in which responses are kept already."""
+    file = Path(folder) / CACHE_FILE
+    return is_local_path(str(folder)) and file.is_file() and not file.is_symlink()
 
 
 def _is_loopback(text: str) -> bool:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from arbitrag.cli.bench_parts import without_secrets
 from arbitrag.cli.bench_session import noted
 from arbitrag.errors import BackendError
 from arbitrag.evaluate.runner import Tally
@@ -20,6 +19,7 @@ from arbitrag.evaluate.store import Store
 from arbitrag.llm.base import Prompt
 from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
 from arbitrag.testing.server import Fault
+from arbitrag.trust import FromFile
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -173,7 +173,8 @@ def test_methods_models_and_questions_may_join(
         ]
         assert store.sets == ("questions", "other")
         assert all(len(list(store.rows("other", system.name))) == 1 for system in store.systems)
-    assert command("bench", "run", path).err.startswith("0 rows made, 0 failed, 24 finished before\n")
+    again = command("bench", "run", path, "--llm", "lab", "--llm", "other")
+    assert again.err.startswith("0 rows made, 0 failed, 24 finished before\n")
 
 
 @pytest.mark.parametrize(
@@ -231,8 +232,10 @@ def test_deterministic_prices_and_traces_reach_their_places(
         )
     assert json.loads(ran.out)["money"] == paid
     script.opened.clear()
-    assert command("bench", "retry", path).status == 0
-    assert script.opened[0] == ("lab", {"own_process": True, "deterministic": True})
+    assert command("bench", "retry", path, "--llm", "openai:x").status == 0
+    source = FromFile(str(path), "--llm")
+    assert script.opened[0] == ("lab", {"own_process": True, "deterministic": True, "source": source})
+    assert script.opened[1] == ("openai:x", {"concurrency": 64, "retries": 0})
 
 
 @pytest.mark.parametrize(
@@ -370,20 +373,6 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(
         again = command("bench", "run", path)
         assert again.status == 0
         assert again.err.startswith(f"{60 - kept} rows made, 0 failed, {kept} finished before; ")
-
-
-def test_a_command_is_noted_without_its_secrets() -> None:
-    words = [
-        "run",
-        "--llm",
-        "openai:m@https://me:pass@host/v1?key=abc",
-        "--index",
-        "postgres:postgresql://u:p@h/d",
-        "a b",
-    ]
-    assert without_secrets(words) == (
-        "run --llm 'openai:m@https://[hidden]@host/v1?[hidden]' --index 'postgres:postgresql://[hidden]@h/d' 'a b'"
-    )
 
 
 @pytest.mark.parametrize(

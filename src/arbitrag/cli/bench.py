@@ -96,7 +96,8 @@ def run(
 ) -> int:
     """Answer every question with every method on every model; what a run file has already is not asked again.
 
-    Without options a run goes on as it began. More methods, models and questions may join it; whatever else decides an
+    Without options a run goes on as it began; a model or an index that is not on this machine has to be typed again.
+    More methods, models and questions may join it; whatever else decides an
     answer must stay the same.
     """
     from arbitrag.cli.bench_session import Session
@@ -125,6 +126,15 @@ def run(
 @group.command(epilog="arbitrag bench retry mine.db")
 def retry(
     path: File,
+    llms: Annotated[
+        list[str] | None,
+        typer.Option("--llm", metavar="ADDRESS", help="A model of the run that is not on this machine. Repeatable."),
+    ] = None,
+    index: Index = None,
+    encoder: Encoder = None,
+    scorer: Annotated[str | None, typer.Option("--scorer", metavar="ADDRESS", help="As it was for run.")] = None,
+    cache: Annotated[str | None, typer.Option("--cache", metavar="DIR", help="As it was for run.")] = None,
+    wording: Annotated[str | None, typer.Option("--wording", metavar="DIR", help="As it was for run.")] = None,
     concurrency: Concurrency = 64,
     prices: Annotated[
         list[str] | None,
@@ -135,12 +145,16 @@ def retry(
     traces: Traces = False,
     as_json: AsJson = False,
 ) -> int:
-    """Ask the questions whose rows failed again, as they were asked before."""
+    """Ask the questions whose rows failed again, as they were asked before.
+
+    What the run file names and is not on this machine (models, an index on a server) has to be typed again.
+    """
     from arbitrag.cli.bench_session import Session
 
+    options = Options(index=index, encoder=encoder, scorer=scorer, cache=cache, wording=wording)
     budget = budget_from(max_tokens, max_cost)
-    session = Session(path, Options(), prices or (), concurrency, traces, retry=True, budget=budget)
-    return session.run((), (), (), None, as_json)
+    session = Session(path, options, prices or (), concurrency, traces, retry=True, budget=budget)
+    return session.run((), (), llms or (), None, as_json)
 
 
 group.command(epilog=bench_report.REPORT)(bench_report.report)

@@ -1,32 +1,47 @@
 """The parts of a run as they were typed, and what the run file remembers of them.
 
-A run goes on with what it began with: an option that is not typed is the file's, and only then the default. Addresses
-of servers may hold secrets and are not kept; what identifies them is (see ``evaluate.plan``), so one that is typed
-again must be the same.
+A run goes on with what it began with: an option that is not typed is the file's, and only then the default. The file
+may be a stranger's, so an address in it is opened only where it stays on this machine (see ``trust``); another has
+to be typed again. What is secret in an address is not kept.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+import shlex
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from arbitrag.address import shown
 from arbitrag.cli.parts import pairs_from, price_from
+from arbitrag.errors import UsageError
+from arbitrag.text import one_line
+from arbitrag.trust import FromFile, is_local, is_local_cache, is_local_path
 
 if TYPE_CHECKING:
+    from arbitrag.encode.base import Encoder
     from arbitrag.evaluate.plan import Passages
     from arbitrag.kit import Kit
     from arbitrag.llm.base import LLM
 
-_USER = re.compile(r"://[^/\s@]*@")
-_QUERY = re.compile(r"(://[^\s?]*)\?\S*")
+# What an option that a run file remembers must be, to be opened without being typed again.
+_LOCAL = {
+    "index": is_local_path,
+    "encoder": is_local,
+    "scorer": is_local,
+    "cache": is_local_cache,
+    "wording": is_local_path,
+}
+_ADDRESSES = ("index", "encoder", "scorer")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all systems of a run share; None is what was not typed."""
+    """What all systems of a run share; None is what was not typed.
+
+    ``remembered_by`` is the run file that some of it was taken from, and ``taken`` names which.
+    """
 
     index: str | None = None
     encoder: str | None = None
@@ -42,55 +57,93 @@ class Options:
     retries: int | None = None
     seed: int | None = None
     deterministic: bool | None = None
+    remembered_by: str = ""
+    taken: frozenset[str] = frozenset()
 
-    def over(self, remembered: Mapping[str, Any]) -> Options:
+    def over(self, remembered: Mapping[str, Any], file: str) -> Options:
         """With what was not typed taken from a run file."""
-        known = {each.name: remembered.get(each.name) for each in fields(self) if getattr(self, each.name) is None}
-        return replace(self, **known)
+        known = {name: remembered.get(name) for name, value in self._values().items() if value is None}
+        taken = frozenset(name for name, value in known.items() if value is not None)
+        return replace(self, **known, remembered_by=file, taken=taken)
 
     def remembered(self) -> dict[str, Any]:
-        """As plain JSON values for a run file, without what may hold a secret."""
-        typed = {each.name: getattr(self, each.name) for each in fields(self)}
+        """As plain JSON values for a run file, addresses without what may be secret in them."""
         return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in typed.items()
-            if value is not None and "://" not in str(value)
+            name: shown(value) if name in _ADDRESSES else list(value) if isinstance(value, tuple) else value
+            for name, value in self._values().items()
+            if value is not None
         }
 
+    def source(self, name: str) -> FromFile | None:
+        """The mark of an option that the run file says; None for one that was typed."""
+        return FromFile(self.remembered_by, f"--{name}") if name in self.taken else None
 
-def without_secrets(words: Sequence[str]) -> str:
-    """A command line for the record: without users, passwords and queries in addresses."""
-    import shlex
+    def strange(self) -> dict[str, str]:
+        """What the run file says, and would reach beyond this machine or write where nothing is yet, by option."""
+        values = {name: str(getattr(self, name)) for name in _LOCAL if name in self.taken}
+        return {name: value for name, value in values.items() if not _LOCAL[name](value)}
 
-    return shlex.join(_QUERY.sub(r"\1?[hidden]", _USER.sub("://[hidden]@", word)) for word in words)
+    def _values(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _ABOUT_FILE}
+
+
+_ABOUT_FILE = ("remembered_by", "taken")
+
+
+def refuse_strangers(command: str, file: str, llms: Sequence[str], typed: Collection[str], options: Options) -> None:
+    """Raise UsageError for what a run file names beyond this machine and nobody typed: all of it in one error.
+
+    ``llms`` are all models of the session, ``typed`` those that a person named.
+    """
+    models = [llm for llm in llms if llm not in typed and not is_local(llm)]
+    others = options.strange()
+    if not models and not others:
+        return
+    words = [("--llm", llm) for llm in (models if command == "retry" else llms)] if models else []
+    words += [(f"--{name}", value) for name, value in others.items()]
+    again = shlex.join(["arbitrag", "bench", command, file, *(shown(word) for pair in words for word in pair)])
+    named = ", ".join(one_line(shown(each), 100) for each in [*models, *others.values()])
+    raise UsageError(
+        f"{one_line(file, 200)} names {named}. A run file may be a stranger's, so what reaches beyond this machine, or "
+        f"keeps responses where none are yet, is opened only when it is typed.\nIf you know it, type: {again}"
+    )
 
 
 @asynccontextmanager
 async def open_kits(
-    llms: Sequence[str], options: Options, *, passages: Passages, prices: Mapping[str, str], concurrency: int
+    llms: Mapping[str, FromFile | None],
+    options: Options,
+    *,
+    passages: Passages,
+    prices: Mapping[str, str],
+    concurrency: int,
 ) -> AsyncIterator[list[Kit]]:
-    """A kit for each model; retriever, encoder and scorer are the same in all."""
+    """A kit for each model; retriever, encoder and scorer are the same in all. ``llms`` says who named each.
+
+    ``prices`` are by address, as that is shown.
+    """
     from arbitrag.kit import Limits
     from arbitrag.run import open_kit
 
     async with AsyncExitStack() as opened:
 
-        def model(address: str) -> LLM:
-            backend = _opened(address, options, concurrency)
+        def model(address: str, source: FromFile | None) -> LLM:
+            backend = _opened(address, source, options, concurrency)
             opened.push_async_callback(backend.aclose)
             return backend
 
-        scorer = None if options.scorer is None else model(options.scorer)
+        scorer = None if options.scorer is None else model(options.scorer, options.source("scorer"))
         wanted = {each.name: getattr(options, each.name) for each in fields(Limits)}
         limits = Limits(**{name: value for name, value in wanted.items() if value is not None})
-        evidence: dict[str, Any] = {"index": options.index, "encoder": options.encoder, "mode": options.mode}
+        encoder = _encoder(options, opened)
+        evidence: dict[str, Any] = {"index": options.index, "encoder": encoder, "mode": options.mode}
         if passages == "given":
-            evidence = {"passages": (), "encoder": options.encoder}
+            evidence = {"passages": (), "encoder": encoder}
         kits: list[Kit] = []
-        for address in llms:
-            backend = model(address)
-            if address in prices:
-                backend.price = price_from(prices[address])
+        for address, source in llms.items():
+            backend = model(address, source)
+            if shown(address) in prices:
+                backend.price = price_from(prices[shown(address)])
             kit = await opened.enter_async_context(
                 open_kit(
                     backend,
@@ -107,24 +160,39 @@ async def open_kits(
         yield kits
 
 
-def _opened(address: str, options: Options, concurrency: int) -> LLM:
+def _encoder(options: Options, opened: AsyncExitStack) -> str | Encoder | None:
+    """The encoder as it was typed; one that the run file names is opened here, with the mark of that."""
+    source = options.source("encoder")
+    if options.encoder is None or source is None:
+        return options.encoder
+    from arbitrag.encode import open_encoder
+
+    encoder = open_encoder(options.encoder, source=source)
+    opened.push_async_callback(encoder.aclose)
+    return encoder
+
+
+def _opened(address: str, source: FromFile | None, options: Options, concurrency: int) -> LLM:
     from arbitrag.llm import open_llm
 
     kind = address.partition(":")[0]
+    found: dict[str, Any] = {} if source is None else {"source": source}
     if kind == "openai":
-        retries: dict[str, Any] = {} if options.retries is None else {"retries": options.retries}
-        return open_llm(address, concurrency=concurrency, **retries)
-    own_process = kind in ("lab", "onnx") and "own_process=" not in address  # which then says so itself
-    wanted: dict[str, Any] = {"own_process": own_process, "deterministic": bool(options.deterministic)}
-    return open_llm(address, **{name: value for name, value in wanted.items() if value})
+        found["concurrency"] = concurrency
+        if options.retries is not None:
+            found["retries"] = options.retries
+    else:
+        own_process = kind in ("lab", "onnx") and "own_process=" not in address  # which then says so itself
+        wanted = {"own_process": own_process, "deterministic": bool(options.deterministic)}
+        found |= {name: value for name, value in wanted.items() if value}
+    return open_llm(address, **found)
 
 
 def prices_of(llms: Sequence[str], typed: Sequence[str]) -> dict[str, str]:
-    """What was typed as the price of each model. Raises UsageError for another number of them, or for none."""
-    from arbitrag.errors import UsageError
-
+    """What was typed as the price of each model, by its address as that is shown. Raises UsageError for another number
+    of them, or for none."""
     if len(typed) not in (0, 1, len(llms)):
         raise UsageError(f"--price stands once for all models, or once for each; got {len(typed)} for {len(llms)}")
     for price in typed:
         price_from(price)
-    return dict(zip(llms, list(typed) * (len(llms) if len(typed) == 1 else 1), strict=bool(typed)))
+    return dict(zip(map(shown, llms), list(typed) * (len(llms) if len(typed) == 1 else 1), strict=bool(typed)))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from arbitrag.address import same_address, shown, without_secrets
 from arbitrag.budget import Budget
-from arbitrag.cli.bench_parts import Options, open_kits, prices_of, without_secrets
+from arbitrag.cli.bench_parts import Options, open_kits, prices_of, refuse_strangers
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import model_from
 from arbitrag.data.reading import LAB as LAB_QUESTIONS
@@ -26,6 +27,7 @@ from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, needs_of
 from arbitrag.retrieve import LAB
 from arbitrag.text import one_line
+from arbitrag.trust import FromFile
 from arbitrag.types import Need
 
 METHODS = ("direct", "rag", "trustmargin")  # when none is typed
@@ -57,13 +59,15 @@ class Session:
             if self.retry or (self.path.exists() and self.path.stat().st_size):
                 self.store = opened.enter_context(Store.open(self.path, write=True))
                 remembered = self._remembered()
-            typed, self.options = self.options, self.options.over(remembered)
+            typed, self.options = self.options, self.options.over(remembered, str(self.path))
             sets = self._sets(questions, limit)
             systems = self._systems(methods, llms, remembered)
             self.options = replace(self.options, passages=self._passages(sets))
             self.options = replace(self.options, index=self._index(questions, systems, typed.index))
+            command = "retry" if self.retry else "run"
+            refuse_strangers(command, str(self.path), list(systems), llms, self.options)
             try:
-                asyncio.run(self._run(systems, sets, remembered, opened))
+                asyncio.run(self._run(systems, llms, sets, remembered, opened))
             except KeyboardInterrupt:
                 kept = self.tally.before + self.tally.done
                 complain(
@@ -113,12 +117,21 @@ class Session:
     def _systems(
         self, methods: Sequence[str], llms: Sequence[str], remembered: Mapping[str, Any]
     ) -> dict[str, list[str]]:
-        """The methods to run on each model: all that were typed on all, or those of the run file as they are there."""
+        """The methods to run on each model: all that were typed on all, or those of the run file as they are there.
+
+        A model of the run file that is typed again goes on with its methods there.
+        """
         known: dict[str, list[str]] = {}
         for method, model in self._known():
             known.setdefault(remembered.get("addresses", {}).get(model, model), []).append(method)
-        if known and not methods and not llms:
-            return known
+        again = {llm: next((each for each in known if same_address(llm, each)), None) for llm in llms}
+        if self.retry and None in again.values():
+            new = next(llm for llm, before in again.items() if before is None)
+            raise unknown("model of this run", shown(new), map(shown, known))
+        if known and not methods and None not in again.values():
+            renamed = {before: llm for llm, before in again.items()}
+            wanted = known if self.retry or not llms else [each for each in known if each in renamed]
+            return {renamed.get(each, each): known[each] for each in wanted}
         every = dict.fromkeys(method for names in known.values() for method in names)
         return {llm: list(methods or every or METHODS) for llm in llms or known or [model_from(None)]}
 
@@ -154,6 +167,7 @@ class Session:
     async def _run(
         self,
         systems: Mapping[str, list[str]],
+        typed: Sequence[str],
         sets: list[QuestionSet],
         remembered: Mapping[str, Any],
         opened: ExitStack,
@@ -165,13 +179,14 @@ class Session:
         chosen = {llm: [method_from(text) for text in methods] for llm, methods in systems.items()}
         if passages == "retrieved" and self.options.index is None:
             _check_passages([method for methods in chosen.values() for method in methods], sets)
+        sources = {llm: None if llm in typed else FromFile(str(self.path), "--llm") for llm in llms}
         async with open_kits(
-            llms, self.options, passages=passages, prices=prices, concurrency=self.concurrency
+            sources, self.options, passages=passages, prices=prices, concurrency=self.concurrency
         ) as kits:
             if self.budget is not None and self.store is not None:
                 self.budget.tokens, self.budget.money = self.store.paid()
             taking_part = [entry for llm, kit in zip(llms, kits, strict=True) for entry in entries(chosen[llm], [kit])]
-            addresses = {kit.llm.backend.name: llm for llm, kit in zip(llms, kits, strict=True) if "://" not in llm}
+            addresses = {kit.llm.backend.name: shown(llm) for llm, kit in zip(llms, kits, strict=True)}
             made = plan(
                 taking_part,
                 sets,
@@ -185,7 +200,7 @@ class Session:
                     "concurrency": self.concurrency,
                     "options": {
                         **self.options.remembered(),
-                        "prices": {llm: price for llm, price in prices.items() if "://" not in llm},
+                        "prices": prices,
                         "addresses": {**remembered.get("addresses", {}), **addresses},
                     },
                 },

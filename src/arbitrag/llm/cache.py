@@ -22,9 +22,10 @@ from arbitrag.errors import DataError, UsageError
 from arbitrag.files import check_plain
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Prompt, Sampling, Scores, Tokens
 from arbitrag.trace import Kind, decode, encode
+from arbitrag.trust import CACHE_FILE
 from arbitrag.types import to_plain
 
-FILE = "responses.sqlite"
+FILE = CACHE_FILE
 VERSION = 1
 BUSY_S = 10.0
 
