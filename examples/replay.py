@@ -8,7 +8,7 @@ from arbitrag.lab.model import demo_cases
 from arbitrag.replay import load_trace, replay, save_trace
 
 case = demo_cases()[2]  # a planted passage contradicts what the model knows
-verdict = arbitrag.ask(case.question, llm="lab", passages=case.passages)
+verdict = arbitrag.ask(case.question, "trustmargin", llm="lab", passages=case.passages)
 
 with tempfile.TemporaryDirectory() as folder:
     save_trace(verdict.trace, Path(folder, "trace.json"))

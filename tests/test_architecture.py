@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import arbitrag
-from arbitrag.methods import METHODS, load
+from arbitrag.methods import AUTO, METHODS, load
 
 PACKAGE = Path(arbitrag.__file__).parent
 HEAVY = [
@@ -68,7 +68,7 @@ def loaded_by(code: str) -> list[str]:
     [
         "import arbitrag",
         "import arbitrag; arbitrag.Kit, arbitrag.Verdict, arbitrag.ask, arbitrag.open_llm, arbitrag.open_index",
-        "from arbitrag.methods import METHODS, load; [load(name) for name in METHODS]",
+        "from arbitrag.methods import AUTO, METHODS, load; [load(name) for name in METHODS]",
         "from arbitrag.testing import ScriptedLLM, FixedRetriever",
     ],
 )
@@ -95,7 +95,7 @@ def files(folder: str) -> list[Path]:
 def test_every_method_is_in_the_table_and_the_other_way_round() -> None:
     modules = {f"arbitrag.methods.{path.stem}" for path in files("methods") if path.stem not in ("__init__", "base")}
     assert {address.partition(":")[0] for address in METHODS.values()} == modules
-    assert {name: load(name).name for name in METHODS} == {name: name for name in METHODS}
+    assert {name: load(name).name for name in METHODS} == {name: name for name in METHODS} | {AUTO: "rag"}
 
 
 @pytest.mark.parametrize("folder", ["methods", "stages"])

@@ -63,7 +63,22 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("bm25", "files.sqlite"):
         _overwrite(root, f"rotten-{name}.idx", name)
     trace = root / "trace.json"
-    assert main(["ask", "Where?", *LAB, "--passages", str(root / "passages.jsonl"), "--trace", str(trace)]) == 0
+    assert (
+        main(
+            [
+                "ask",
+                "Where?",
+                *LAB,
+                "--method",
+                "trustmargin",
+                "--passages",
+                str(root / "passages.jsonl"),
+                "--trace",
+                str(trace),
+            ]
+        )
+        == 0
+    )
     whole = trace.read_text()
     (root / "torn.json").write_text(whole[: len(whole) // 2])
     (root / "newer.json").write_text(json.dumps({**json.loads(whole), "format": 2}))
@@ -118,12 +133,29 @@ ERRORS = [
     ("ask Who? --llm opnai:x", 2, r"UsageError: unknown backend 'opnai'\. Did you mean 'openai'\?.*"),
     ("ask Who? --llm hf:", 2, r"UsageError: 'hf:' names no model; an address looks like hf:.*"),
     ("ask Who? --llm openai:x@not-a-url", 2, r"UsageError: a base URL looks like http://.*"),
-    ("ask Who? --set treshold=1", 2, r"UsageError: unknown option .* 'treshold'\. Did you mean 'threshold'\?.*"),
+    (
+        "ask Who? --method trustmargin --set treshold=1",
+        2,
+        r"UsageError: unknown option .* 'treshold'\. Did you mean 'threshold'\?.*",
+    ),
     ("ask Who? --set threshold", 2, r"UsageError: --set takes NAME=VALUE, .*; got 'threshold'"),
     ("ask Who? --set =1", 2, r"UsageError: --set takes NAME=VALUE, .*; got '=1'"),
-    ("ask Who? --set threshold=low", 2, r"UsageError: trustmargin: threshold is a number; got 'low'"),
-    ("ask Who? --set threshold=nan", 2, r"UsageError: trustmargin: threshold is a finite number; got 'nan'"),
-    ("ask Who? --set k=2.5", 2, r"UsageError: trustmargin: k is a whole number; got '2\.5'"),
+    (
+        "ask Who? --set threshold=-1",
+        2,
+        r"UsageError: unknown option of rag .* setting of trustmargin; .*--method trust.*",
+    ),
+    (
+        "ask Who? --method trustmargin --set threshold=low",
+        2,
+        r"UsageError: trustmargin: threshold is a number; got 'low'",
+    ),
+    (
+        "ask Who? --method trustmargin --set threshold=nan",
+        2,
+        r"UsageError: trustmargin: threshold is a finite number; got 'nan'",
+    ),
+    ("ask Who? --set k=2.5", 2, r"UsageError: rag: k is a whole number; got '2\.5'"),
     ("ask Who? --price cheap", 2, r"UsageError: --price takes READ,WRITTEN .*; got 'cheap'"),
     ("ask Who? --price 1", 2, r"UsageError: --price takes READ,WRITTEN .*; got '1'"),
     ("ask Who? --price -1,2", 2, r"UsageError: --price takes READ,WRITTEN .*; got '-1,2'"),
@@ -152,7 +184,7 @@ ERRORS = [
         r"CapabilityError: rag needs passages, .*\n.*--index.*--pass.*",
     ),
     (
-        "ask Who? --llm openai:scripted@{1} --passages {0}/passages.jsonl",
+        "ask Who? --method trustmargin --llm openai:scripted@{1} --passages {0}/passages.jsonl",
         1,
         r"CapabilityError: trustmargin needs generate and score; .* offers generate\.\n(?s:.*)--scorer (?s:.*)",
     ),
@@ -329,7 +361,7 @@ def test_no_passages_found_is_a_refusal_or_memory(root: Path, command: Command) 
     assert "trusted: neither" in rag.out
     assert "Why       no passages to read\n" in rag.out
     assert "Cost      no model calls\n" in rag.out
-    margin = command("ask", "zyxwv?", *LAB, "--index", root / "good.idx")
+    margin = command("ask", "zyxwv?", *LAB, "--method", "trustmargin", "--index", root / "good.idx")
     assert "there are no passages" in " ".join(margin.out.split())
     assert margin.status == 0
     empty = command("ask", "Who?", *LAB, "--passages", root / "empty.jsonl", "--method", "rag")

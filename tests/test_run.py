@@ -112,8 +112,8 @@ async def test_a_model_without_likelihoods_is_refused_before_the_first_call() ->
         await answer("Who?", "trustmargin", Kit.of(llm, FixedRetriever(PASSAGES)))
     assert str(caught.value) == (
         "trustmargin needs generate and score; scripted offers generate.\n"
-        "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM, or see what runs here: "
-        "arbitrag methods --llm scripted"
+        "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM, or take a method that runs here: "
+        "astute, direct or rag\nWhat each needs, and what runs: arbitrag methods --llm scripted"
     )
     assert llm.prompts == []
 
@@ -366,7 +366,7 @@ async def test_open_kit_refuses_a_wording_that_is_not_there(tmp_path: Path) -> N
 
 def test_ask_is_the_synchronous_door() -> None:
     llm = ScriptedLLM({"<passage 1>": "Mira.", "": "mira"}, likelihood)
-    verdict = ask("Who?", llm=llm, passages=PASSAGES)
+    verdict = ask("Who?", "trustmargin", llm=llm, passages=PASSAGES)
     assert (verdict.answer, verdict.strategy) == ("Mira", Strategy.BOTH)
 
 

@@ -23,7 +23,7 @@ from arbitrag.prompts import Field, PromptBook
 from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.stages.fit import Fit, fit
 from arbitrag.trace import Recorder, Result
-from arbitrag.types import Passage, Question, to_plain
+from arbitrag.types import Need, Passage, Question, to_plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -213,6 +213,11 @@ class Kit:
             recorder,
             encoder,
         )
+
+    @property
+    def offers(self) -> Need:
+        """What there is beside the models: passages to find, and an encoder."""
+        return (Need.RETRIEVE if self.retriever else Need(0)) | (Need.ENCODE if self.encoder else Need(0))
 
     def recording(self) -> Kit:
         """The same parts with a fresh recorder, for one question."""

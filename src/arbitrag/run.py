@@ -21,11 +21,12 @@ from arbitrag.errors import ArbitragError, BackendError, BudgetError, Capability
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
-from arbitrag.methods import load
+from arbitrag.methods import AUTO, load, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.text import listed
 from arbitrag.trace import Trace, usage_of
 from arbitrag.types import Decision, Need, Passage, Question, Verdict, to_plain
 
@@ -39,7 +40,8 @@ async def check(method: Method, kit: Kit) -> None:
     if Need.RETRIEVE in needs and kit.retriever is None:
         raise CapabilityError(
             f"{method.name} needs passages, and there is nothing to retrieve from.\n"
-            "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or --passages FILE."
+            "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or --passages FILE, "
+            "or ask memory alone: --method direct"
         )
     if Need.ENCODE in needs and kit.encoder is None:
         raise CapabilityError(
@@ -61,9 +63,11 @@ async def check(method: Method, kit: Kit) -> None:
             if missing == Need.SCORE
             else "Run the model in process (hf:MODEL or onnx:FOLDER)"
         )
+        others = running_with(offered | kit.offers)
         raise CapabilityError(
             f"{method.name} needs {asked.names()}; {name} offers {offered.names()}.{found}\n"
-            f"{ways}, or see what runs here: arbitrag methods --llm {kit.llm.backend.name}"
+            + (f"{ways}, or take a method that runs here: {listed(others, 'or')}\n" if others else f"{ways}\n")
+            + f"What each needs, and what runs: arbitrag methods --llm {kit.llm.backend.name}"
         )
     if isinstance(method, Prepared):
         await method.prepare(kit)
@@ -263,7 +267,7 @@ async def open_kit(
         )
 
 
-def ask(question: Question | str, method: Method | str = "trustmargin", **parts: Any) -> Verdict:
+def ask(question: Question | str, method: Method | str = AUTO, **parts: Any) -> Verdict:
     """The synchronous door: open a kit of ``parts`` (see ``open_kit``), answer one question, close it.
 
     Raises what ``answer`` raises, and UsageError inside a running event loop, where ``answer`` is the way.

@@ -139,5 +139,10 @@ def one_line(text: str, width: int = 80) -> str:
     return flat if len(flat) <= width else flat[: width - 1].rstrip() + "…"
 
 
+def listed(words: Sequence[str], last: str = "and") -> str:
+    """The words as a phrase: ``generate, score and retrieve``; an empty text for none."""
+    return " ".join(filter(None, [", ".join(words[:-1]), last if len(words) > 1 else "", *words[-1:]]))
+
+
 def _has_words(text: str, words: str) -> bool:
     return f" {words} " in f" {text} "

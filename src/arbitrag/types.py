@@ -8,6 +8,8 @@ from enum import Enum, Flag, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from arbitrag.text import listed
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -39,9 +41,7 @@ class Need(Flag):
     def names(self) -> str:
         """The members in words: ``generate and score``."""
         words = [member.name.lower().replace("_", " ") for member in Need if member in self and member.name]
-        if not words:
-            return "nothing"
-        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+        return listed(words) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from arbitrag.testing import ScriptedLLM, ScriptedServer
 if TYPE_CHECKING:
     from tests.conftest import Command
 
+LAB = ("--llm", "lab")
 RAIN = "# Rain\n\nIt rained in Oslo on Monday. Nobody was surprised.\n"
 
 
@@ -120,7 +121,7 @@ def test_search_as_json_and_with_no_match(index: Path, command: Command) -> None
 
 def test_asking_the_embedded_world(command: Command) -> None:
     case = demo_cases()[0]
-    ran = command("ask", case.question, "--llm", "lab", "--index", "lab")
+    ran = command("ask", case.question, *LAB, "--index", "lab", "--method", "trustmargin")
     assert (ran.status, ran.err) == (0, "")
     assert re.match(r"Answer    .* trusted: \w+\nWhy       ", ran.out)
     assert re.search(r"^Passages  \d+ read   \[1\] \S+\.md", ran.out, re.MULTILINE)
@@ -145,17 +146,35 @@ def test_asking_given_passages(rows: Path, command: Command) -> None:
 
 
 def test_asking_an_index_and_explaining(index: Path, command: Command) -> None:
-    ran = command("ask", "Where did it rain?", "--llm", "lab", "--index", index, "--explain", "--set", "k=1")
+    ran = command(
+        "ask", "Where did it rain?", *LAB, "--method", "trustmargin", "--index", index, "--explain", "--set", "k=1"
+    )
     assert "[1] rain.md:" in ran.out
     assert "\nMethod    trustmargin with weight 0.5, threshold -1.5, k 1, candidate rag\n" in ran.out
     assert "\nCall 1    retrieve by retriever" in ran.out
-    told = json.loads(command("ask", "Where did it rain?", "--llm", "lab", "--index", index, "--explain", "--json").out)
+    told = json.loads(
+        command(
+            "ask", "Where did it rain?", *LAB, "--method", "trustmargin", "--index", index, "--explain", "--json"
+        ).out
+    )
     assert told["trace"]["calls"][0]["kind"] == "retrieve"
 
 
 def test_a_trace_is_replayed_with_another_threshold(rows: Path, tmp_path: Path, command: Command) -> None:
     trace = tmp_path / "trace.json"
-    first = command("ask", "Who directed it?", "--llm", "lab", "--passages", rows, "--trace", trace, "--json")
+    first = command(
+        "ask",
+        "Who directed it?",
+        "--llm",
+        "lab",
+        "--method",
+        "trustmargin",
+        "--passages",
+        rows,
+        "--trace",
+        trace,
+        "--json",
+    )
     margin = json.loads(first.out)["scores"]["margin"]
     same = json.loads(command("replay", trace, "--json").out)
     assert same == {**json.loads(first.out), "usage": same["usage"], "notes": same["notes"]}
@@ -199,20 +218,48 @@ def test_a_cache_answers_the_second_time(rows: Path, tmp_path: Path, command: Co
 
 
 def test_methods(command: Command) -> None:
-    lines = command("methods").out.splitlines()
-    assert lines[0].split("  ")[0] == "METHOD"
-    assert any(re.fullmatch(r"direct +generate +1 answer +baseline", line) for line in lines)
+    shown = command("methods").out
+    assert "direct       Ask the model without passages.\n             1 answer; needs generate; baseline\n" in shown
     assert [row["name"] for row in json.loads(command("methods", "--json").out)] == list(METHODS)
 
 
 def test_methods_say_what_runs_with_a_model(command: Command) -> None:
-    assert re.search(r"^trustmargin .* yes$", command("methods", "--llm", "lab").out, re.MULTILINE)
-    with ScriptedServer(["x"]) as server:
-        ran = command("methods", "--llm", f"openai:scripted@{server.base_url}", "--json")
-    by_name = {row["name"]: row for row in json.loads(ran.out)}
-    assert by_name["rag"]["runs"]
-    assert by_name["trustmargin"]["runs"] is False
-    assert by_name["trustmargin"]["missing"] == "score"
+    shown = command("methods", "--llm", "lab").out
+    assert shown.count("\n             runs here") == len(METHODS)
+    assert "\n             runs here\n" in shown.partition("direct ")[2].partition("rag ")[0]
+    with ScriptedServer(lambda _: "x") as server:
+        address = f"openai:scripted@{server.base_url}"
+        by_name = {row["name"]: row for row in json.loads(command("methods", "--llm", address, "--json").out)}
+        scored = json.loads(command("methods", "--llm", address, "--scorer", "lab", "--json").out)
+        refused = {
+            name: command("ask", "Who?", "--llm", address, "--index", "lab", "--method", name) for name in METHODS
+        }
+    assert [name for name, row in by_name.items() if not row["runs"]] == ["stack", "trustmargin"]
+    assert by_name["trustmargin"]["reason"] == (
+        f"trustmargin needs generate and score; {address} offers generate; with a --scorer it would run"
+    )
+    assert all(row["runs"] for row in scored)
+    for name, row in by_name.items():  # what is said is what happens
+        assert (refused[name].status == 0) == row["runs"], refused[name].err
+    assert "or take a method that runs here: astute, bridge, direct, rag or trustrag\n" in refused["stack"].err
+    assert "--scorer is a second model" in command("methods", "--scorer", "lab").err
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "100"])
+def test_methods_fit_the_terminal(columns: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert max(map(len, command("methods", "--llm", "lab").out.splitlines())) <= int(columns)
+
+
+def test_who_names_no_method_has_rag_and_is_told(rows: Path, tmp_path: Path, command: Command) -> None:
+    trace = tmp_path / "trace.json"
+    ran = command("ask", "Who directed it?", *LAB, "--passages", rows, "--set", "k=1", "--trace", trace)
+    assert "Note      method rag, chosen by auto: it runs on every model, and no measurement on a" in ran.out
+    assert (load_trace(trace).method, load_trace(trace).settings["k"]) == ("rag", 1)
+    assert "auto" not in command("replay", trace).out
+    assert "auto takes rag, which runs on every model" in " ".join(command("ask", "--help").out.split())
+    named = command("ask", "Who directed it?", *LAB, "--passages", rows, "--method", "auto", "--json")
+    assert json.loads(named.out)["method"] == "rag"
 
 
 def test_doctor(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

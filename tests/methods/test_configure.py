@@ -10,7 +10,7 @@ import pytest
 
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
-from arbitrag.methods import METHODS, load
+from arbitrag.methods import AUTO, METHODS, load
 from arbitrag.methods.base import configure, settings
 from arbitrag.methods.rag import Rag
 from arbitrag.methods.trustmargin import TrustMargin
@@ -21,7 +21,7 @@ from arbitrag.types import Need, Question, Verdict
 def test_a_method_is_a_frozen_dataclass_that_says_what_it_is(name: str) -> None:
     kind: Any = load(name)
     assert kind.__dataclass_params__.frozen
-    assert kind.name == name
+    assert kind.name == ("rag" if name == AUTO else name)
     assert isinstance(kind.needs, Need)
     assert kind.cost
     assert kind.paper

@@ -43,8 +43,13 @@ def ask(
     llm: Address = None,
     method: Annotated[
         str,
-        typer.Option("--method", metavar="NAME", autocompletion=complete.methods, help="See: arbitrag methods."),
-    ] = "trustmargin",
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            autocompletion=complete.methods,
+            help="See: arbitrag methods. auto takes rag, which runs on every model.",
+        ),
+    ] = "auto",
     changes: Changes = None,
     index: Index = None,
     encoder: Encoder = None,

@@ -2,69 +2,95 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arbitrag.address import HIDDEN, shown
 from arbitrag.cli.parts import AsJson
 
+if TYPE_CHECKING:
+    from arbitrag.errors import ArbitragError
+    from arbitrag.methods.base import Method
+
 EXAMPLE = "arbitrag methods --llm openai:gpt-4o-mini"
+LABEL = 13  # columns of the names on the left
 
 
 def methods(
     llm: Annotated[
         str | None, typer.Option("--llm", metavar="ADDRESS", help="Say which methods run with this model.")
     ] = None,
+    scorer: Annotated[
+        str | None, typer.Option("--scorer", metavar="ADDRESS", help="With this model beside it, for likelihoods.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods: what each needs, costs and implements."""
-    from arbitrag.cli.output import say, say_json, table
+    """List the methods: what each does, needs, costs and implements."""
+    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.errors import UsageError
     from arbitrag.methods import METHODS, load
 
-    kinds = [load(name) for name in METHODS]
-    rows: list[dict[str, Any]] = [
-        {"name": kind.name, "needs": kind.needs.names(), "cost": kind.cost, "paper": kind.paper} for kind in kinds
-    ]
+    if scorer is not None and llm is None:
+        raise UsageError("--scorer is a second model beside --llm; give that as well")
+    rows = {name: _row(name, load(name)()) for name in METHODS}
     evidence: tuple[str, ...] = ()
     if llm is not None:
         import asyncio
 
-        offer = asyncio.run(_offer(llm))
-        evidence = offer.evidence
-        for row, kind in zip(rows, kinds, strict=True):
-            missing = kind.needs.of_model & ~offer.needs
-            row["runs"] = not missing
-            row["missing"] = missing.names() if missing else ""
+        refused, evidence = asyncio.run(_refused(llm, scorer, list(METHODS)))
+        for name, row in rows.items():
+            row |= {"runs": name not in refused, "reason": refused.get(name, "")}
     if as_json:
-        say_json(rows)
+        say_json(list(rows.values()))
         return
-    say(_table(rows, table))
+    say("\n".join(_told(row, width()) for row in rows.values()))
     if llm is not None and evidence:
         told = shown(llm, mark=HIDDEN)
         say("\n" + "\n".join(f"{told}: {line}" for line in evidence))
 
 
-def _table(rows: list[dict[str, Any]], table: Any) -> str:
-    heading = ["METHOD", "NEEDS", "COST PER QUESTION", "PAPER"]
-    body = [[row["name"], row["needs"], row["cost"], row["paper"]] for row in rows]
-    if "runs" in rows[0]:
-        heading.append("RUNS HERE")
-        for cells, row in zip(body, rows, strict=True):
-            way = "; give ask a --scorer" if row["missing"] == "score" else ""
-            cells.append("yes" if row["runs"] else f"no: the model offers no {row['missing']}{way}")
-    text: str = table([heading, *body])
-    return text
+def _row(name: str, method: Method) -> dict[str, Any]:
+    from arbitrag.methods.base import needs_of, summary
+
+    what = {"name": name, "what": summary(type(method)), "needs": needs_of(method).names()}
+    return {**what, "cost": method.cost, "paper": method.paper}
 
 
-async def _offer(address: str) -> Any:
+def _told(row: dict[str, Any], columns: int) -> str:
+    """What it does, and beneath it cost, needs, paper and whether it runs."""
+    lines = [row["what"], f"{row['cost']}; needs {row['needs']}; {row['paper']}"]
+    if "runs" in row:
+        reads = ", given passages (--index or --passages)" if "retrieve" in row["needs"] else ""
+        lines.append(f"runs here{reads}" if row["runs"] else f"does not run here: {row['reason']}")
+    room = max(columns, 60) - LABEL
+    return textwrap.indent("\n".join(textwrap.fill(line, room) for line in lines), " " * LABEL).replace(
+        " " * LABEL, f"{row['name']:<{LABEL}}", 1
+    )
+
+
+async def _refused(llm: str, scorer: str | None, names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Why methods are refused, with default settings and given passages; and what the model was seen to do."""
     from arbitrag.cli.output import progress
-    from arbitrag.llm import open_llm
+    from arbitrag.errors import ArbitragError
+    from arbitrag.methods import load
+    from arbitrag.run import check, open_kit
 
+    found: dict[str, str] = {}
     with progress("Examining") as show:
-        show(0, 1, shown(address, mark=HIDDEN))
-        backend = open_llm(address)
-        try:
-            return await backend.offer()
-        finally:
-            await backend.aclose()
+        show(0, 1, shown(llm, mark=HIDDEN))
+        async with open_kit(llm, scorer=scorer, passages=()) as kit:
+            evidence = (await kit.llm.backend.offer()).evidence  # an endpoint that cannot be reached ends here
+            for name in names:
+                try:
+                    await check(load(name)(), kit)
+                except ArbitragError as error:
+                    found[name] = _reason(error)
+    return found, evidence
+
+
+def _reason(error: ArbitragError) -> str:
+    """The first line of an error, and whether a second model would help."""
+    helped = "; with a --scorer it would run" if "--scorer" in str(error) else ""
+    return str(error).splitlines()[0].removesuffix(".") + helped

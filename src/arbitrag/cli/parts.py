@@ -99,10 +99,9 @@ class Parts:
 
     def chosen(self) -> Method:
         """The method with its settings; raises UsageError for an unknown name, option or value."""
-        from arbitrag.methods import load
-        from arbitrag.methods.base import configure
+        from arbitrag.methods import configured
 
-        return configure(load(self.method), pairs_from(self.changes, "--set", "threshold=-1.0"))
+        return configured(self.method, pairs_from(self.changes, "--set", "threshold=-1.0"))
 
     def model(self) -> str:
         """The address of the model; raises UsageError where none is named."""

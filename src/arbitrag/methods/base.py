@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import shlex
 from collections.abc import Mapping
@@ -46,6 +47,11 @@ class Composed(Protocol):
 def needs_of(method: Method) -> Need:
     """What a method with these settings asks of its kit."""
     return method.needs | method.needs_of_parts if isinstance(method, Composed) else method.needs
+
+
+def summary(kind: type) -> str:
+    """What a method or a part does, in a sentence: the first paragraph of its docstring, on one line."""
+    return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
 
 
 class Named(Protocol):
