@@ -63,22 +63,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("bm25", "files.sqlite"):
         _overwrite(root, f"rotten-{name}.idx", name)
     trace = root / "trace.json"
-    assert (
-        main(
-            [
-                "ask",
-                "Where?",
-                *LAB,
-                "--method",
-                "trustmargin",
-                "--passages",
-                str(root / "passages.jsonl"),
-                "--trace",
-                str(trace),
-            ]
-        )
-        == 0
-    )
+    asked = ["ask", "Where?", *LAB, *MARGIN, "--passages", str(root / "passages.jsonl"), "--trace", str(trace)]
+    assert main(asked) == 0
     whole = trace.read_text()
     (root / "torn.json").write_text(whole[: len(whole) // 2])
     (root / "newer.json").write_text(json.dumps({**json.loads(whole), "format": 2}))
@@ -121,6 +107,7 @@ def server() -> Iterator[ScriptedServer]:
 
 LAB = ("--llm", "lab")
 RAG = ("--method", "rag")
+MARGIN = ("--method", "trustmargin")
 LONG = "Who " + "really " * 3000 + "did it?"
 
 # The command, the exit status, and a pattern for the whole of standard error. {0} is the folder, {1} a server that
@@ -132,7 +119,7 @@ ERRORS = [
     ("ask Who? --method trustmargn", 2, r"UsageError: unknown method 'trustmargn'\. Did you mean 'trustmargin'\?.*"),
     ("ask Who? --llm opnai:x", 2, r"UsageError: unknown backend 'opnai'\. Did you mean 'openai'\?.*"),
     ("ask Who? --llm hf:", 2, r"UsageError: 'hf:' names no model; an address looks like hf:.*"),
-    ("ask Who? --llm openai:x@not-a-url", 2, r"UsageError: a base URL looks like http://.*"),
+    ("ask Who? --llm openai:x@not-a-url", 2, r"UsageError: this is not a server's address; one looks like http://.*"),
     (
         "ask Who? --method trustmargin --set treshold=1",
         2,
@@ -212,7 +199,7 @@ ERRORS = [
     ),
     ("ask --questions {0}/names.jsonl", 1, r"DataError: \S+ line 1: 'option' is not known; did you mean 'options'\?"),
     ("ask --questions {0}/twins.jsonl", 1, r"DataError: \S+ line 2: the id 'x' is that of line 1 already"),
-    ("ask --questions {0}/mixed.txt", 1, r"DataError: \S+ line 2 is JSON, but the file began with plain questions; .*"),
+    ("ask --questions {0}/mixed.txt", 1, r"DataError: \S+ line 2: JSON, but the file began with plain questions; .*"),
     # where things go
     ("ask Who? --trace {0}/nowhere/t.json", 1, r"DataError: cannot write \S+: the folder \S+ does not exist; .*"),
     ("ask Who? --trace {0}/vacant", 1, r"DataError: cannot write {0}/vacant: it is a folder; .*"),
@@ -361,7 +348,7 @@ def test_no_passages_found_is_a_refusal_or_memory(root: Path, command: Command) 
     assert "trusted: neither" in rag.out
     assert "Why       no passages to read\n" in rag.out
     assert "Cost      no model calls\n" in rag.out
-    margin = command("ask", "zyxwv?", *LAB, "--method", "trustmargin", "--index", root / "good.idx")
+    margin = command("ask", "zyxwv?", *LAB, *MARGIN, "--index", root / "good.idx")
     assert "there are no passages" in " ".join(margin.out.split())
     assert margin.status == 0
     empty = command("ask", "Who?", *LAB, "--passages", root / "empty.jsonl", "--method", "rag")
