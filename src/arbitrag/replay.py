@@ -36,6 +36,7 @@ from arbitrag.methods.base import Method, configure, settings
 from arbitrag.plain import from_plain, parse_json
 from arbitrag.prompts import PromptBook, PromptFile, parse_prompt
 from arbitrag.retrieve.base import Retriever
+from arbitrag.sealing import KEY, seal, unseal
 from arbitrag.text import one_line
 from arbitrag.trace import FORMAT, Call, Kind, Named, Recorder, Result, Trace, decode
 from arbitrag.types import Verdict, to_plain
@@ -45,7 +46,7 @@ R = TypeVar("R", bound=Result)
 
 def save_trace(trace: Trace, path: str | Path) -> None:
     """Write a trace as JSON, all of it or nothing. Raises DataError when the file cannot be written."""
-    write_text(Path(path), json.dumps(to_plain(trace), ensure_ascii=False, indent=1) + "\n")
+    write_text(Path(path), json.dumps(seal(to_plain(trace)), ensure_ascii=False, indent=1) + "\n")
 
 
 def load_trace(path: str | Path) -> Trace:
@@ -63,6 +64,13 @@ def load_trace(path: str | Path) -> Trace:
             f"{path} has trace format {one_line(str(plain['format']))}; this Arbitrag reads format {FORMAT}. "
             "Ask again with --trace to make a new one"
         )
+    try:
+        plain = unseal(plain)
+    except ValueError as error:
+        raise TraceError(
+            f"{path} cannot be trusted: {error}. Ask again with --trace; if the change is yours, "
+            f"delete the line '{KEY}' in it"
+        ) from None
     try:
         return from_plain(Trace, plain)
     except ValueError as error:

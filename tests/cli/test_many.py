@@ -141,13 +141,13 @@ def test_a_row_that_was_cut_off_is_written_again(
     out = tmp_path / "out.jsonl"
     asked = ("ask", *DIRECT, "--questions", questions, "-o", out)
     command(*asked)
-    whole = [{**row, "usage": None} for row in rows(out.read_text())]
+    whole = [{**row, "usage": None, "checksum": None} for row in rows(out.read_text())]
     lines = out.read_bytes().splitlines(keepends=True)
     out.write_bytes(b"".join(lines[:3]) + lines[3][:kept])
     script.asked = []
     assert command(*asked).status == 0
     assert script.asked == ["4", "5"]
-    assert [{**row, "usage": None} for row in rows(out.read_text())] == whole
+    assert [{**row, "usage": None, "checksum": None} for row in rows(out.read_text())] == whole
 
 
 def test_a_crash_keeps_what_was_answered(

@@ -1,7 +1,8 @@
 """A file of rows that a run can be taken up from: ``{"id": …, "question": …, …, "run": …}``, one per line.
 
 Every row is handed to the system when it is written. A row that was cut off by a crash, and rows of questions that
-failed, are dropped when the file is opened again, so that their questions are asked again; everything else stays.
+failed, are dropped when the file is opened again, so that their questions are asked again; everything else stays. Each
+row has a checksum, so that one which was damaged is not kept in silence.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from arbitrag.errors import DataError, UsageError
 from arbitrag.files import check_plain, check_writable, encoded, open_plain, replacing
 from arbitrag.lock import Lock
 from arbitrag.plain import parse_json
+from arbitrag.sealing import seal, unseal
 from arbitrag.text import one_line
 from arbitrag.types import Question, to_plain
 
@@ -67,7 +69,7 @@ class ResultFile:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write a row; raises DataError when that fails."""
         assert self._file is not None
-        line = encoded(json.dumps(row, ensure_ascii=False, allow_nan=False)) + b"\n"
+        line = encoded(json.dumps(seal(row), ensure_ascii=False, allow_nan=False)) + b"\n"
         try:
             self.finished[row["id"]] = (self._file.tell(), len(line))
             self._file.write(line)
@@ -113,8 +115,17 @@ class ResultFile:
         try:
             row = parse_json(line.decode("utf-8"))
             key, question, made = row["id"], row["question"], row["run"]
+            if not isinstance(key, str) or not isinstance(question, dict):
+                raise TypeError
         except (ValueError, TypeError, KeyError):
             raise DataError(f"{where} is not a row of verdicts; give -o another file") from None
+        try:
+            unseal(row)
+        except ValueError as error:
+            raise DataError(
+                f"{where} cannot be kept: {error}.\nDelete the line, and its question is asked again; or give -o "
+                "another file"
+            ) from None
         if made != run:
             raise UsageError(f"{where} was made with {_difference(made, run)}; give -o another file")
         if questions.get(key, question) != question:

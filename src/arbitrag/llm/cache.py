@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from arbitrag.errors import DataError, UsageError
 from arbitrag.files import check_plain
 from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Prompt, Sampling, Scores, Tokens
+from arbitrag.sealing import seal, unseal
 from arbitrag.trace import Kind, decode, encode
 from arbitrag.trust import CACHE_FILE
 from arbitrag.types import to_plain
@@ -135,7 +136,7 @@ class CachedLLM:
         if found is not None:
             return cast(A, self._decoded(kind, found))
         answer = await ask()
-        text = json.dumps({"answer": encode(answer), "tokens": to_plain(answer.tokens)})
+        text = json.dumps(seal({"answer": encode(answer), "tokens": to_plain(answer.tokens)}))
         try:
             await loop.run_in_executor(self._thread, self._file.write, key, kind, text)
         except sqlite3.Error as error:
@@ -144,7 +145,7 @@ class CachedLLM:
 
     def _decoded(self, kind: Kind, text: str) -> Answer:
         try:
-            kept = json.loads(text)
+            kept = unseal(json.loads(text))
             answer = cast(Answer, decode(kind, kept["answer"]))
             return as_cached(answer, Tokens(**kept["tokens"]))
         except (ValueError, KeyError, TypeError):
