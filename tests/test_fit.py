@@ -56,6 +56,22 @@ def test_passages_fit_in_their_order(room: int, expected: Fit) -> None:
     assert fit((ONE, TWO, THREE), room, words) == expected
 
 
+@pytest.mark.parametrize("blank", [" ", "\n", "\v", "\u2028", "\u3000", "\u200b", "\u00ad", "\u3164", "\U000e0041"])
+@pytest.mark.parametrize(("blanks", "fits"), [(8 * 20 + 7, True), (8 * 21, False)])
+def test_blanks_cost_a_token_for_every_eight_where_the_tokenizer_drops_them(
+    blank: str, blanks: int, fits: bool
+) -> None:
+    passage = Passage(f"a{blank * blanks}b", id="1")
+    found = fit((passage,), 20, lambda number, passage: 1)
+    assert found == (Fit((passage,)) if fits else Fit(*_kept_without_b(passage, blanks // 8, blank)))
+
+
+def _kept_without_b(passage: Passage, tokens: int, blank: str) -> tuple[tuple[Passage, ...], object, object]:
+    if blank in " \n\v\u2028\u3000":  # cut after the last word that fits; what is invisible belongs to a word
+        return (replace(passage, text="a"),), (), (Cut("1", 1, tokens),)
+    return (), dropped(passage), ()
+
+
 def test_nothing_fits_into_anything() -> None:
     assert fit((), 10, words) == Fit(())
 

@@ -9,8 +9,10 @@ from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b\s*:?)\s*)+", re.IGNORECASE)
-_MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b\s*:?)\s*(?=\S)", re.IGNORECASE)
+# Replies are untrusted: two neighbours that can match the same characters would make a pattern quadratic (`*+` gives
+# nothing back; tests/test_linear_patterns.py measures each).
+_LABEL = re.compile(r"^(?:(?:(?:final\s+)?answer\s*[:\-]|the\s+answer\s+is\b(?:\s*:)?)\s*+)+", re.IGNORECASE)
+_MARK = re.compile(r"\b(?:answer\s*:|the\s+answer\s+is\b(?:\s*:)?)\s*+(?=\S)", re.IGNORECASE)
 _RUN_ON = re.compile(r"\n[ \t]*question\s*:", re.IGNORECASE)
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.IGNORECASE | re.DOTALL)
 # Only A to Z: without regard to case, [a-z] would match letters such as ſ and İ as well, which stand for no option.
@@ -28,6 +30,14 @@ _DECLINES = frozenset(
         "i cannot answer",
         "no answer",
     ]
+)
+# What no reader sees, for a character class: control characters that are no white space, and Unicode's
+# Default_Ignorable_Code_Point (invisible spaces and joiners, soft hyphens, variation selectors, tags). The Hangul
+# fillers among them are blank, but letters to ``\w``.
+FILLERS = r"\u115f\u1160\u3164\uffa0"
+INVISIBLE = (
+    rf"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c{FILLERS}\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 # What can make a terminal or a reader see another text, or see a line end where there is none: control characters,
 # invisible ones, and direction overrides. Lone surrogates (undecodable bytes of a file name) cannot even be written.

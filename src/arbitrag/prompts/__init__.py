@@ -36,6 +36,7 @@ from pathlib import Path
 
 from arbitrag.errors import PromptError, UsageError, unknown
 from arbitrag.llm.base import Message, Prompt
+from arbitrag.text import FILLERS, INVISIBLE
 from arbitrag.types import Passage, Question
 
 _FIELD = re.compile(r"\{([a-z_]+)\}")
@@ -61,9 +62,8 @@ TAGS = frozenset({"answer", "passage", "memory", "group", "reply"})
 _SECTIONS = frozenset({"system", "user", "text", "form", *ITEMS})
 _SPOKEN = frozenset({"system", "user", "text"})
 _LABEL = re.compile(r"^(\w+):", re.MULTILINE)
-# What no reader sees: invisible spaces and joiners, soft hyphens, variation selectors.
-_UNSEEN = r"[\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*"
-_LINE_START = r"(?:^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])"
+_LINE_ENDS = r"\r\v\f\x1c-\x1e\x85\u2028\u2029"  # beside \n, which ends a line for every reader
+_SPACES = rf" \t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000{_LINE_ENDS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,22 @@ class PromptFile:
 def _fences(own: frozenset[str]) -> re.Pattern[str]:
     """The bracket of whatever reads as a tag: also with spaces, slashes or invisible characters in it."""
     names = "|".join(_spelled(name) for name in sorted(TAGS | own))
-    return re.compile(rf"<(?=[^\w<>]*(?:{names})\b)", re.IGNORECASE)
+    gap = rf"(?:[^\w<>]|[{FILLERS}])*+"
+    return re.compile(rf"<(?={gap}(?:{names})(?:(?!\w)|[{FILLERS}]))", re.IGNORECASE)
 
 
 @lru_cache(maxsize=64)
 def _labels(labels: frozenset[str]) -> re.Pattern[str]:
     """A line's beginning that reads as the label of a line of the reply, up to its colon."""
     names = "|".join(_spelled(name) for name in sorted(labels))
-    return re.compile(rf"({_LINE_START}[^\w\n]*(?:{names}){_UNSEEN}[^\S\n]*)[:：]", re.IGNORECASE | re.MULTILINE)
+    # What precedes the label ends where another line begins: every line is looked at once.
+    start = rf"(?:^|[{_LINE_ENDS}])(?:[^\w\n{_LINE_ENDS}]|[{FILLERS}])*+"
+    return re.compile(rf"({start}(?:{names})[{INVISIBLE}{_SPACES}]*+)[:：]", re.IGNORECASE | re.MULTILINE)
 
 
 def _spelled(name: str) -> str:
-    return _UNSEEN.join(map(re.escape, name))
+    """The name with any number of invisible characters between its letters; ``*+`` keeps the search linear."""
+    return rf"[{INVISIBLE}]*+".join(map(re.escape, name))
 
 
 def question_text(question: Question) -> str:

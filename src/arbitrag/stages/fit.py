@@ -1,5 +1,8 @@
 """Fit passages into a token limit, by one rule for every method, and say what was lost.
 
+A passage costs what the model's tokenizer counts, and at least one token for every ``BLANKS_PER_TOKEN`` characters of
+white space and invisible characters: some tokenizers drop those, and megabytes of them would otherwise cost nothing.
+
 Passages are taken in their order. The first that does not fit is cut at the last word that does (in a script without
 spaces, at the last character); those after it are dropped, as is one of which not a single word fits.
 """
@@ -12,15 +15,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from arbitrag.text import INVISIBLE
 from arbitrag.types import Cut, Dropped, Passage
 
 Count = Callable[[int, Passage], int]
 
+BLANKS_PER_TOKEN = 8  # ordinary text has about one blank a token, so that the tokenizer's own count decides there
 NO_ROOM = "beyond the token limit"  # why a passage was dropped
 
 # Thai, Lao, Burmese, Khmer, kana, and Han: scripts that put no spaces between words.
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _PIECE = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+
+_BLANKS = re.compile(rf"[\s{INVISIBLE}]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,7 @@ class Fit:
 def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
     """The passages that fit into ``room`` tokens; ``count(number, passage)`` gives the tokens of one as prompted."""
     kept: list[Passage] = []
+    count = partial(_tokens, count)
     for number, passage in enumerate(passages, 1):
         tokens = count(number, passage)
         if tokens <= room:
@@ -59,6 +67,11 @@ def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
         cut = Cut(passage.id or passage.place, count(number, shorter), tokens)
         return Fit((*kept, shorter), tuple(dropped), (cut,))
     return Fit(tuple(kept))
+
+
+def _tokens(count: Count, number: int, passage: Passage) -> int:
+    blanks = sum(map(len, _BLANKS.findall(passage.text)))
+    return max(count(number, passage), blanks // BLANKS_PER_TOKEN)
 
 
 def _cut(passage: Passage, room: int, count: Callable[[Passage], int]) -> Passage | None:

@@ -31,9 +31,9 @@ TRUST = {
     "neither": Strategy.REFUSE,
 }
 
-_LINE = re.compile(r"\s*(\w+)\s*[:：]\s*(.*?)\s*")
+_LINE = re.compile(r"\s*(\w+)\s*[:：](.*)", re.DOTALL)
 _CODE = re.compile(r"```\w*\n(.*)\n```", re.DOTALL)
-_CELL = re.compile(r"\s*[|｜]\s*(sources|confidence|reason)\s*[:：]\s*", re.IGNORECASE)
+_CELL = re.compile(r"[|｜]\s*(sources|confidence|reason)\s*[:：]", re.IGNORECASE)
 _SOURCE = re.compile(r"(?:passage\s*)?([0-9]{1,4})|(memory)(?:\s*([0-9]{1,4}))?", re.IGNORECASE)
 _CONFIDENCE = re.compile(r"([0-9]{1,3})\s*%?")
 _OWN_TAG = re.compile(rf"<[^\w<>]*(?:{'|'.join(sorted(TAGS))})\b", re.IGNORECASE)
@@ -192,7 +192,7 @@ def _lines(reply: str, *labels: str, bare: str = "") -> list[tuple[str, str]]:
         if match is None or match[1].lower() not in labels:
             expected = " or ".join(f"'{label}:'" for label in labels)
             raise Unreadable(f"a line does not begin with {expected}: {one_line(line, 60)}")
-        found.append((match[1].lower(), match[2]))
+        found.append((match[1].lower(), match[2].strip()))
     return found
 
 
@@ -209,7 +209,7 @@ def _text(cell: str) -> str:
 
 def _cells(cell: str, *names: str) -> list[str]:
     """The text before the first bar and the cells behind it, which have these names in this order."""
-    text, *rest = _CELL.split(cell)
+    text, *rest = (each.strip() for each in _CELL.split(cell))
     if [name.lower() for name in rest[::2]] != list(names):
         raise Unreadable(f"a line is not of the form 'TEXT | {' | '.join(f'{name}: …' for name in names)}'")
     return [text, *rest[1::2]]
@@ -237,7 +237,7 @@ def _sources(cell: str, known: Known) -> tuple[tuple[int, ...], tuple[int, ...]]
     """The numbers of passages and of the model's own, each once and in order."""
     passages: set[int] = set()
     memory: set[int] = set()
-    for each in re.split(r"\s*[,，、;]\s*", cell):
+    for each in (piece.strip() for piece in re.split(r"[,，、;]", cell)):
         match = _SOURCE.fullmatch(each)
         if match is None:
             raise Unreadable(f"a source is the number of a passage, or memory, not '{one_line(each, 20)}'")

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from arbitrag.stages.reading import Unreadable
 from arbitrag.text import choose, clean_answer, declines, one_line, without_thoughts
 
-_LABELLED = re.compile(r"\s*(\w+)\s*:\s*(.*?)\s*")
-_NUMBERED = re.compile(r"\s*([0-9]{1,3})[.)]\s+(.*?\S)\s*")
+_LABELLED = re.compile(r"\s*(\w+)\s*:(.*)", re.DOTALL)
+_NUMBERED = re.compile(r"\s*([0-9]{1,3})[.)]\s+(\S.*)", re.DOTALL)
 
 
 def lines_of(reply: str) -> list[str]:
@@ -30,9 +30,10 @@ def labelled(lines: Sequence[str], required: Collection[str], optional: Collecti
             raise Unreadable(f"'{one_line(line, 40)}' is none of the lines {_listed(required)}")
         if label in found:
             raise Unreadable(f"there are two lines '{label}:'")
-        if not match[2]:
+        text = match[2].strip()
+        if not text:
             raise Unreadable(f"'{label}:' says nothing")
-        found[label] = match[2]
+        found[label] = text
     if missing := [label for label in required if label not in found]:
         raise Unreadable(f"there is no line {_listed(missing)}")
     return found
@@ -45,7 +46,7 @@ def numbered(lines: Sequence[str], most: int, *, exactly: bool = False) -> tuple
         match = _NUMBERED.fullmatch(line)
         if match is None or int(match[1]) != number:
             raise Unreadable(f"'{one_line(line, 40)}' is not line {number} of a numbered list")
-        found.append(match[2])
+        found.append(match[2].rstrip())
     if not found or len(found) > most or (exactly and len(found) < most):
         raise Unreadable(f"there are {len(found)} numbered lines; {'' if exactly else 'at most '}{most} were asked for")
     return tuple(found)

@@ -1,0 +1,177 @@
+"""No reply, question or prompt can stop the program by a regular expression that takes more than linear time.
+
+Readers of documents have tests of their own (``retrieve/test_linear_readers.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import arbitrag
+from arbitrag import text
+from arbitrag.errors import ArbitragError
+from arbitrag.evaluate import formats
+from arbitrag.llm.base import Message
+from arbitrag.llm.tokenizer import as_text
+from arbitrag.prompts import PromptBook, parse_prompt
+from arbitrag.stages import forms, lines, rouge, soft_bias
+from arbitrag.stages.fit import fit
+from arbitrag.stages.reading import Unreadable
+from arbitrag.testing import server
+from arbitrag.types import Passage, Strategy
+from linear import patterns_in, superlinear
+
+Reader = Callable[[str], object]
+Around = Sequence[tuple[str, str]]
+
+PACKAGE = Path(arbitrag.__file__).parent
+EVERY = frozenset(Strategy)
+BOOK = PromptBook()
+NO_AROUND: Around = ()
+
+
+def quietly(read: Callable[..., object], *more: object) -> Reader:
+    """A reader of replies that refuses what it cannot read, which is an answer too."""
+
+    def call(reply: str) -> None:
+        with suppress(Unreadable, ArbitragError):
+            read(reply, *more)
+
+    return call
+
+
+def rendered(name: str) -> Reader:
+    """Fills every field of a prompt with the text."""
+    file = BOOK.find(name)
+    return lambda value: file.render(**dict.fromkeys(file.fields, value))
+
+
+def shown(name: str) -> Reader:
+    """Shows a passage with the text as its title and its text in a prompt."""
+    file = BOOK.find(name)
+    return lambda value: file.passage_text(1, Passage(f"x{value}x", title=f"x{value}x"))
+
+
+HEAD = "source: x\nwording: x\n---\n"
+KNOWN = forms.Known(5, 2)
+ANSWER: Around = [("the answer is", ""), ("answer", ""), ("final", "answer"), ("x\n", "question"), ("<think>", "x")]
+OPTION: Around = [("", "x"), ("a", "x"), ("option", ""), ("option", "a"), ("(a", "x"), ("a)", "")]
+LINE: Around = [("", ":"), ("group", ":"), ("group:", "x"), ("group: x", "y"), ("answer: x", "y"), ("```", "```")]
+CELL: Around = [
+    ("group: x", "y | sources: 1"),
+    ("group: x |", "y"),
+    ("group: x | sources", "1"),
+    ("group: x | sources: 1", ""),
+]
+LISTED: Around = [("1.", "x"), ("1. x", "y"), ("1", "."), ("1. ", "")]
+LABEL: Around = [("\n", "answer:"), ("answer", ":"), ("answer", "x"), ("\nanswer", "x"), ("group", "x")]
+FENCE: Around = [("<", "passage"), ("<passage", ">"), ("<|", "|>"), ("<p", "x"), ("[", "INST]")]
+
+READERS: dict[str, tuple[Reader, Around]] = {
+    "a short answer": (text.clean_answer, ANSWER),
+    "thoughts": (text.without_thoughts, [("<think>", ""), (" ", "<think>"), ("<think>x</", "think>")]),
+    "whether an answer declines": (text.declines, ANSWER),
+    "an option": (lambda reply: text.choose(reply, ("Paris", "a b")), OPTION),
+    "what a terminal shows": (text.printable, NO_AROUND),
+    "one line": (text.one_line, NO_AROUND),
+    "passages from memory": (quietly(forms.read_passages, 3), [("passage:", "x"), ("passage: x", "y")]),
+    "a consolidation": (quietly(forms.read_consolidation, KNOWN), [*LINE, *CELL]),
+    "groups": (quietly(forms.read_groups, KNOWN), [*LINE, *CELL]),
+    "a conclusion": (quietly(forms.read_conclusion, KNOWN), [*LINE, *CELL]),
+    "an assessment": (quietly(forms.read_assessment, EVERY), [*LINE, ("trust:", "x")]),
+    "an answer's line": (quietly(forms.read_answer), LINE),
+    "labelled lines": (quietly(lambda reply: lines.labelled(lines.lines_of(reply), ["group"])), LINE),
+    "numbered lines": (quietly(lambda reply: lines.numbered(lines.lines_of(reply), 9)), LISTED),
+    "a bias": (quietly(soft_bias.parse_bias), [("retrieval:", "x"), ("retrieval: 1", "%\ngeneration: 1")]),
+    "words of any script": (rouge.words, NO_AROUND),
+    "words in ASCII": (rouge.ascii_words, NO_AROUND),
+    "cells of a table in Markdown": (lambda each: formats._SIGNS.sub("", each), NO_AROUND),
+    "messages as text": (lambda each: as_text([Message("user", each)]), [("User", ":")]),
+    "tokens of the scripted server": (server._TOKEN.findall, NO_AROUND),
+    "a prompt file": (
+        quietly(lambda each: parse_prompt("a", Path("a.txt"), each)),
+        [(HEAD, ""), (f"{HEAD}=== user\n", "")],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_what_is_read_from_a_reply_takes_linear_time(what: str) -> None:
+    reader, around = READERS[what]
+    assert superlinear(reader, *around) == []
+
+
+@pytest.mark.parametrize("name", ["rag/answer", "trustrag/consolidate"])  # without a form of the reply, and with one
+def test_a_prompt_is_filled_in_linear_time(name: str) -> None:
+    assert superlinear(rendered(name), *LABEL, *FENCE) == []
+
+
+def test_a_passage_is_shown_in_linear_time() -> None:
+    assert superlinear(shown("trustrag/consolidate"), *LABEL, *FENCE) == []
+
+
+def test_passages_are_fitted_in_linear_time() -> None:
+    """By a count that looks at each text once, as tokenizers do; binary search makes it n log n."""
+    assert (
+        superlinear(lambda value: fit([Passage(value)], 100, lambda number, passage: len(passage.text)), ("a", "b"))
+        == []
+    )
+
+
+# Patterns that meet no document, question or reply, and where they are met by tests of their own.
+ELSEWHERE = {
+    "cli/bench_parts.py:_QUERY": "addresses that the user typed",
+    "cli/bench_parts.py:_USER": "addresses that the user typed",
+    "cli/doctor.py:_required": "metadata of installed packages",
+    "evaluate/tune.py:_TEST": "the names of question sets",
+    "lab/documents.py:document_id": "the lab's own names",
+    "llm/endpoint.py:_any_of": "secrets, which are literals in it",
+    "llm/onnx.py:_PAST": "names in a model's file",
+    "llm/onnx.py:_STATE": "names in a model's file",
+    "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
+    "llm/tokenizer.py:_any_of": "control tokens, which are literals in it",
+}
+BY_ANOTHER_TEST = ("retrieve/", "data/", "encode/", "integrations/", "train/")
+MEASURED = {
+    "evaluate/formats.py:_SIGNS",
+    "llm/tokenizer.py:_LABEL",
+    "prompts/__init__.py:_CONTROL",
+    "prompts/__init__.py:_FIELD",
+    "prompts/__init__.py:_LABEL",
+    "prompts/__init__.py:_TAG",
+    "prompts/__init__.py:_fences",
+    "prompts/__init__.py:_labels",
+    "prompts/__init__.py:parse_prompt",
+    "stages/fit.py:_BLANKS",
+    "stages/fit.py:_PIECE",
+    "stages/forms.py:_CELL",
+    "stages/forms.py:_CODE",
+    "stages/forms.py:_CONFIDENCE",
+    "stages/forms.py:_LINE",
+    "stages/forms.py:_OWN_TAG",
+    "stages/forms.py:_SOURCE",
+    "stages/forms.py:_declines",
+    "stages/forms.py:_sources",
+    "stages/lines.py:_LABELLED",
+    "stages/lines.py:_NUMBERED",
+    "stages/rouge.py:_ASCII_WORD",
+    "stages/rouge.py:_WORD",
+    "stages/soft_bias.py:_PERCENT",
+    "testing/server.py:_TOKEN",
+    "text.py:_ARTICLES",
+    "text.py:_LABEL",
+    "text.py:_LETTER",
+    "text.py:_MARK",
+    "text.py:_RUN_ON",
+    "text.py:_THOUGHTS",
+    "text.py:_UNPRINTABLE",
+}
+
+
+def test_every_pattern_is_measured_or_meets_nothing_untrusted() -> None:
+    used = {place for place in patterns_in(PACKAGE) if not place.startswith(BY_ANOTHER_TEST)}
+    assert used == MEASURED | ELSEWHERE.keys()
