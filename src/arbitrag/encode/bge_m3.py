@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arbitrag import telemetry
 from arbitrag.encode.base import Kind, checked
 from arbitrag.encode.heads import Heads
 from arbitrag.errors import BackendError, DataError, MissingExtra
@@ -56,6 +57,7 @@ class BgeM3Encoder:
         Raises MissingExtra without transformers, BackendError when it cannot be loaded, DataError when a head is
         missing or of another shape.
         """
+        telemetry.turn_off()
         try:
             import torch
             from transformers import AutoModel, AutoTokenizer

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from arbitrag import telemetry
 from arbitrag.encode.base import PROMPT_NAMES, Kind, checked, prompt_for
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.manifest import digest
@@ -112,8 +113,7 @@ def _model_in(folder: Path) -> Path:
 
 
 def _session(path: Path, threads: int | None) -> Any:
-    import onnxruntime  # type: ignore[import-untyped]
-
+    onnxruntime = telemetry.onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     try:

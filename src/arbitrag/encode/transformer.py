@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arbitrag import telemetry
 from arbitrag.encode.base import Kind, checked, prompt_for
 from arbitrag.errors import BackendError, MissingExtra
 from arbitrag.llm.manifest import hash_files
@@ -27,6 +28,7 @@ class TransformerEncoder:
 
         Raises MissingExtra without the library, BackendError when there is no such model.
         """
+        telemetry.turn_off()
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError as error:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from arbitrag import telemetry
 from arbitrag.integrations.haystack import from_haystack
 from arbitrag.integrations.langchain import from_langchain
 from arbitrag.integrations.llamaindex import from_llamaindex
+
+telemetry.turn_off()  # Haystack's own, where it is imported after this
 
 __all__ = ["from_haystack", "from_langchain", "from_llamaindex"]

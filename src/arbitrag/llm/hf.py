@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from arbitrag import telemetry
 from arbitrag.errors import BackendError, MissingExtra, unknown
 from arbitrag.llm.base import Price
 from arbitrag.llm.batching import Limits
@@ -45,6 +46,7 @@ def open_hf(
     Raises MissingExtra without torch and transformers, UsageError for an unknown device or precision, BackendError when
     the model cannot be loaded or keeps no keys and values.
     """
+    telemetry.turn_off()
     try:
         import torch
         import transformers

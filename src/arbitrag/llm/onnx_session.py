@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from arbitrag import telemetry
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm import host
 from arbitrag.llm.runtime import Choice, OutOfMemory
@@ -59,10 +60,7 @@ def cores() -> int:
 
 def open_session(path: Path, threads: int) -> Any:
     """An InferenceSession on the CPU whose passes take so many threads; raises DataError for what is not a model."""
-    try:
-        import onnxruntime  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise BackendError(f"onnxruntime cannot be imported: {error}; type: pip install onnxruntime") from None
+    onnxruntime = telemetry.onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
