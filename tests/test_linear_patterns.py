@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from linear import patterns_in, superlinear
 
 import arbitrag
 from arbitrag import text
@@ -23,7 +24,6 @@ from arbitrag.stages.fit import fit
 from arbitrag.stages.reading import Unreadable
 from arbitrag.testing import server
 from arbitrag.types import Passage, Strategy
-from linear import patterns_in, superlinear
 
 Reader = Callable[[str], object]
 Around = Sequence[tuple[str, str]]

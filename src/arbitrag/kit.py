@@ -234,14 +234,16 @@ class Kit:
         """At most ``k`` passages for a question, best first. Raises UsageError for a ``k`` below 1."""
         check_k(k)
         if self.given is not None:
-            return self.given[:k]
+            return tuple(passage.encodable() for passage in self.given[:k])
         if self.retriever is None:
             raise CapabilityError("there is nothing to retrieve from; give an index (--index) or passages (--passages)")
         retriever, query = self.retriever, question if isinstance(question, str) else question.text
         request = {"query": query, "k": k, "where": dict(self.where)}
-        return await self.recorder.call(
-            "retrieve", "retriever", retriever, request, lambda: retriever.retrieve(query, k, self.where)
-        )
+
+        async def ask() -> tuple[Passage, ...]:
+            return tuple(passage.encodable() for passage in await retriever.retrieve(query, k, self.where))
+
+        return await self.recorder.call("retrieve", "retriever", retriever, request, ask)
 
     async def fit(
         self, passages: Sequence[Passage], prompt: str, *, reply_tokens: int | None = None, **fields: Field

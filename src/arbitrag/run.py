@@ -26,7 +26,7 @@ from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
-from arbitrag.text import listed
+from arbitrag.text import encodable, listed
 from arbitrag.trace import Trace, usage_of
 from arbitrag.types import Decision, Need, Passage, Question, Verdict, to_plain
 
@@ -104,6 +104,9 @@ async def answer(question: Question | str, method: Method | str, kit: Kit) -> Ve
 async def attempt(question: Question, method: Method, kit: Kit) -> Verdict | Failure:
     """``answer`` for a kit that was checked; whatever goes wrong comes back as a Failure with its trace."""
     recording = kit.recording()
+    question = replace(
+        question, text=encodable(question.text), options=tuple(encodable(each) for each in question.options)
+    )
     clock = time.perf_counter()
     try:
         if not question.text.strip():

@@ -48,6 +48,9 @@ _UNPRINTABLE = re.compile(
 )
 
 
+_LONE = re.compile(r"[\ud800-\udfff]")
+
+
 @lru_cache(maxsize=1024)  # a measurement asks again and again for the same gold answer
 def normalize_answer(text: str) -> str:
     """SQuAD normalisation: lower case, no punctuation, no articles, single spaces (Rajpurkar et al. 2016).
@@ -136,6 +139,14 @@ def printable(text: str) -> str:
     Tabs and line feeds stay.
     """
     return _UNPRINTABLE.sub(_visible, text)
+
+
+def encodable(text: str) -> str:
+    """``text`` with U+FFFD for each lone surrogate.
+
+    Careless JSON and undecodable bytes of an argument bring them, and no tokenizer, socket or database takes one.
+    """
+    return _LONE.sub("\ufffd", text)
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, Flag, auto
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from arbitrag.text import listed
+from arbitrag.text import encodable, listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,6 +89,15 @@ class Passage:
         parts = ((kind, self.metadata.get(kind, "")) for kind in PARTS)
         part = next((f", {kind} {name}" for kind, name in parts if 0 < len(name) <= _LONGEST_PART), "")
         return self.source + part if self.source else self.id
+
+    def encodable(self) -> Passage:
+        """This passage with U+FFFD for every lone surrogate, which no tokenizer and no file takes; itself without."""
+        said = (self.text, self.title, self.id, self.source, self.date, *self.metadata, *self.metadata.values())
+        if all(each == encodable(each) for each in said):
+            return self
+        text, title, name, source, date = map(encodable, said[:5])
+        metadata = {encodable(key): encodable(value) for key, value in self.metadata.items()}
+        return replace(self, text=text, title=title, id=name, source=source, date=date, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)

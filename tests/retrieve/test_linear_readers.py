@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.linear import LARGEST_RATIO, growth, superlinear
+from linear import LARGEST_RATIO, growth, superlinear
 
 import arbitrag
 from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia

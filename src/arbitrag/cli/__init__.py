@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has enough; let Python's own flush at the end go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        return _refused_by_system(error)
     except Exception as error:  # noqa: BLE001 - the last stop; it is told, and its traceback is to be had
         return _misused(error) if hasattr(error, "format_message") else _unexpected(error)
 
@@ -60,6 +62,8 @@ def _quieten_libraries() -> None:
         logging.root.addHandler(logging.NullHandler())
     # The hub's client has a handler of its own, and says of every retry what the error at the end says once.
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 def _command() -> Any:
@@ -113,6 +117,19 @@ def _misused(error: Any) -> int:
     command = context.command_path if context is not None else "arbitrag"
     complain(f"UsageError: {error.format_message()}\nType: {command} --help")
     return int(error.exit_code)
+
+
+def _refused_by_system(error: OSError) -> int:
+    """No permission, no space, no such folder: that is about the file, not about this code."""
+    if error.strerror is None:
+        return _unexpected(error)
+    _trace_if_asked()
+    named = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    hint = ""
+    if isinstance(error, PermissionError):
+        hint = "\nThis user may not do that there; choose another place, or change who may."
+    complain(f"{type(error).__name__}: {' and '.join(named) or 'the system'}: {error.strerror}{hint}")
+    return 1
 
 
 def _unexpected(error: Exception) -> int:

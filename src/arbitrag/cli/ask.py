@@ -22,6 +22,7 @@ from arbitrag.cli.parts import (
     Where,
     budget_from,
 )
+from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
     from arbitrag.run import Failure
@@ -38,7 +39,9 @@ STANDARD_INPUT = "-"
 def ask(
     question: Annotated[
         str | None,
-        typer.Argument(metavar="QUESTION", help="- reads it from standard input. For many: --questions."),
+        typer.Argument(
+            metavar="QUESTION", help="- reads it from standard input. For many: --questions.", callback=typed
+        ),
     ] = None,
     llm: Address = None,
     method: Annotated[

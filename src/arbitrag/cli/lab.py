@@ -11,6 +11,7 @@ import typer
 from arbitrag.cli import lab_retrieval
 from arbitrag.cli.help import App
 from arbitrag.cli.parts import AsJson
+from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
     from arbitrag.lab.world import Fact, World
@@ -140,7 +141,7 @@ group.command(epilog=lab_retrieval.EXAMPLE)(lab_retrieval.retrieval)
 
 @group.command(epilog='arbitrag lab show "The Silver Harbor"')
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="An entity of the world, or its alias.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An entity of the world, or its alias.", callback=typed)],
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="A lab model; else the embedded one.")
     ] = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbitrag.cli import complete
+from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
     from arbitrag.budget import Budget
@@ -149,7 +150,8 @@ def pairs_from(given: Sequence[str] | None, option: str, example: str) -> dict[s
     from arbitrag.errors import UsageError
 
     found: dict[str, str] = {}
-    for pair in given or ():
+    for argument in given or ():
+        pair = typed(argument) or ""
         name, equals, value = pair.partition("=")
         if not (name and equals):
             raise UsageError(f"{option} takes NAME=VALUE, such as {example}; got '{pair}'")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbitrag.cli.parts import AsJson, Encoder, Mode, Where, pairs_from
+from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
     from arbitrag.types import Passage
@@ -17,7 +18,7 @@ EXCERPT = 160  # characters shown of a passage
 
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="Made by arbitrag index, or a server's address.")],
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or any words.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or any words.", callback=typed)],
     k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="How many passages.")] = 10,
     encoder: Encoder = None,
     mode: Mode = None,

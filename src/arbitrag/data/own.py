@@ -167,7 +167,8 @@ def _passages(row: Fields) -> tuple[Passage, ...] | None:
             row.fault(f"'{where}' has the id '{one_line(each.id)}' of a passage before it")
         ids.add(each.id)
         row.warn_of_strange(where, each.text)
-        found.append(Passage(each.text, each.id, each.title, each.source, date=each.date, metadata=each.metadata))
+        passage = Passage(each.text, each.id, each.title, each.source, date=each.date, metadata=each.metadata)
+        found.append(passage.encodable())
     return tuple(found)
 
 

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from arbitrag.errors import PromptError, UsageError, unknown
 from arbitrag.llm.base import Message, Prompt
-from arbitrag.text import FILLERS, INVISIBLE
+from arbitrag.text import FILLERS, INVISIBLE, encodable
 from arbitrag.types import Passage, Question
 
 _FIELD = re.compile(r"\{([a-z_]+)\}")
@@ -154,6 +154,7 @@ class PromptFile:
         return _FIELD.sub(lambda match: self._neutral(values[match[1]]), form) + "\n"
 
     def _neutral(self, text: str) -> str:
+        text = encodable(text)
         if "text" in self.sections:
             text = " ".join(text.split())
         text = _CONTROL.sub(lambda match: _LOOK_ALIKE[match.group()], text)

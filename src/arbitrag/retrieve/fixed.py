@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 
 from arbitrag.retrieve.base import check_k
+from arbitrag.text import encodable
 from arbitrag.types import Passage
 
 
@@ -16,7 +17,7 @@ class FixedRetriever:
         self._passages = tuple(passages)
         self.name = f"{len(self._passages)} given passages"
         texts = "\x00".join(f"{passage.title}\x01{passage.text}" for passage in self._passages)
-        self.identity = f"fixed:{hashlib.sha256(texts.encode()).hexdigest()[:16]}"
+        self.identity = f"fixed:{hashlib.sha256(encodable(texts).encode()).hexdigest()[:16]}"
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         check_k(k)
