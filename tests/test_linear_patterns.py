@@ -13,9 +13,10 @@ import pytest
 from linear import patterns_in, superlinear
 
 import arbitrag
-from arbitrag import text
+from arbitrag import address, text
 from arbitrag.errors import ArbitragError
 from arbitrag.evaluate import formats
+from arbitrag.hiding import Secrets
 from arbitrag.llm.base import Message
 from arbitrag.llm.tokenizer import as_text
 from arbitrag.prompts import PromptBook, parse_prompt
@@ -69,6 +70,12 @@ CELL: Around = [
 ]
 LISTED: Around = [("1.", "x"), ("1. x", "y"), ("1", "."), ("1. ", "")]
 LABEL: Around = [("\n", "answer:"), ("answer", ":"), ("answer", "x"), ("\nanswer", "x"), ("group", "x")]
+ADDRESS: Around = [
+    ("openai:m@http://", "/v1"),
+    ("http://u:", "@h"),
+    ("postgres:host=h password='", "x"),
+    ("postgres:a=", " b"),
+]
 FENCE: Around = [("<", "passage"), ("<passage", ">"), ("<|", "|>"), ("<p", "x"), ("[", "INST]")]
 
 READERS: dict[str, tuple[Reader, Around]] = {
@@ -91,6 +98,13 @@ READERS: dict[str, tuple[Reader, Around]] = {
     "words in ASCII": (rouge.ascii_words, NO_AROUND),
     "cells of a table in Markdown": (lambda each: formats._SIGNS.sub("", each), NO_AROUND),
     "messages as text": (lambda each: as_text([Message("user", each)]), [("User", ":")]),
+    "the shown form of an address": (quietly(address.shown), ADDRESS),
+    "pairs of a connection": (quietly(address.connection_pairs), ADDRESS),
+    "an error without its secrets": (
+        Secrets(["secret", "another secret"]).clean,
+        [*ADDRESS, ("Basic", ""), ("Bearer x", "y")],
+    ),
+    "lone surrogates": (text.encodable, NO_AROUND),
     "tokens of the scripted server": (server._TOKEN.findall, NO_AROUND),
     "a prompt file": (
         quietly(lambda each: parse_prompt("a", Path("a.txt"), each)),
@@ -127,9 +141,14 @@ ELSEWHERE = {
     "cli/bench_parts.py:_QUERY": "addresses that the user typed",
     "cli/bench_parts.py:_USER": "addresses that the user typed",
     "cli/doctor.py:_required": "metadata of installed packages",
+    "cli/help.py:_RANGE": "help texts of our own",
+    "cli/help.py:_TYPE": "help texts of our own",
+    "cli/help.py:_WORD": "help texts of our own",
+    "cli/help.py:_pieces": "help texts of our own",
     "evaluate/tune.py:_TEST": "the names of question sets",
     "lab/documents.py:document_id": "the lab's own names",
-    "llm/endpoint.py:_any_of": "secrets, which are literals in it",
+    "hiding.py:_any_of": "secrets, which are literals in it",
+    "hiding.py:_forms": "secrets, which the user gave",
     "llm/onnx.py:_PAST": "names in a model's file",
     "llm/onnx.py:_STATE": "names in a model's file",
     "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
@@ -137,7 +156,17 @@ ELSEWHERE = {
 }
 BY_ANOTHER_TEST = ("retrieve/", "data/", "encode/", "integrations/", "train/")
 MEASURED = {
+    "address.py:_HOST",
+    "address.py:_PAIR",
+    "address.py:_POSTGRES",
+    "address.py:_STRANGE",
+    "address.py:_URL",
+    "address.py:_quoted",
+    "address.py:connection_pairs",
+    "address.py:shown",
     "evaluate/formats.py:_SIGNS",
+    "hiding.py:_CREDENTIALS",
+    "hiding.py:_USER_IN_URL",
     "llm/tokenizer.py:_LABEL",
     "prompts/__init__.py:_CONTROL",
     "prompts/__init__.py:_FIELD",
@@ -162,6 +191,7 @@ MEASURED = {
     "stages/rouge.py:_WORD",
     "stages/soft_bias.py:_PERCENT",
     "testing/server.py:_TOKEN",
+    "text.py:SURROGATE",
     "text.py:_ARTICLES",
     "text.py:_LABEL",
     "text.py:_LETTER",

@@ -24,7 +24,7 @@ HARMLESS = frozenset(
     )
 )
 OPTIONS = frozenset(["table", "mode", "text_field", "encoder"])  # ours, in the address of an index on a server
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")  # bounded, so that a search is linear
 _POSTGRES = re.compile(r"postgres(?:ql)?:(?!//)")
 _PAIR = re.compile(r"\s*([A-Za-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?=\s|$)", re.DOTALL)
 _HOST = re.compile(

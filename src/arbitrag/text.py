@@ -48,9 +48,6 @@ _UNPRINTABLE = re.compile(
 )
 
 
-_LONE = re.compile(r"[\ud800-\udfff]")
-
-
 @lru_cache(maxsize=1024)  # a measurement asks again and again for the same gold answer
 def normalize_answer(text: str) -> str:
     """SQuAD normalisation: lower case, no punctuation, no articles, single spaces (Rajpurkar et al. 2016).
@@ -146,7 +143,7 @@ def encodable(text: str) -> str:
 
     Careless JSON and undecodable bytes of an argument bring them, and no tokenizer, socket or database takes one.
     """
-    return _LONE.sub("\ufffd", text)
+    return SURROGATE.sub("\ufffd", text)
 
 
 def _visible(match: re.Match[str]) -> str:
