@@ -61,7 +61,7 @@ def test_nothing_is_read_before_a_model_is_named(tmp_path: Path, command: Comman
 
 def test_python_names_no_model_either() -> None:
     with pytest.raises(TypeError, match="llm"):
-        arbitrag.ask("Who?")
+        arbitrag.ask("Who?")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="llm"):
         arbitrag.open_kit()  # type: ignore[call-arg]
     assert inspect.signature(arbitrag.open_kit).parameters["llm"].default is inspect.Parameter.empty

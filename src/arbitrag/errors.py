@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ArbitragError(Exception):
@@ -87,3 +88,13 @@ def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> Us
     guess = f" Did you mean '{close}'?" if close else ""
     listed = f" Known: {', '.join(names)}." if names else ""
     return UsageError(f"unknown {kind} '{name}'.{guess}{listed}{' ' + hint if hint else ''}")
+
+
+def described(given: Any) -> str:
+    """What kind of thing it is, with an article; of a class, how to make one of it."""
+    if given is None:
+        return "None"
+    if isinstance(given, type):
+        return f"the class {given.__name__}; make one of it: {given.__name__}(...)"
+    kind = type(given).__name__
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag import __version__
+from arbitrag.arguments import check_arguments, chosen_method, question_of
 from arbitrag.budget import Budget
 from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
@@ -21,14 +22,17 @@ from arbitrag.errors import ArbitragError, BackendError, BudgetError, Capability
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price
-from arbitrag.methods import AUTO, load, running_with
+from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.retrieve.own import passages_of, retriever_of
 from arbitrag.text import encodable, listed
 from arbitrag.trace import Trace, usage_of
 from arbitrag.types import Decision, Need, Passage, Question, Verdict, to_plain
+
+Index = str | Path | Retriever | Sequence[Passage | str] | Any  # Any: retrievers of other frameworks
 
 
 async def check(method: Method, kit: Kit) -> None:
@@ -87,13 +91,12 @@ class Failure:
 
 
 async def answer(question: Question | str, method: Method | str, kit: Kit) -> Verdict:
-    """One verdict, with its trace and its cost.
+    """One verdict, with its trace and its cost. A method may be given as ``"trustmargin threshold=-1"``.
 
-    Raises UsageError for an empty question, CapabilityError when the kit lacks something, and whatever error a
-    backend raised; nothing is retried here.
+    Raises UsageError for an empty question or an unknown method, CapabilityError when the kit lacks something, and
+    whatever error a backend raised; nothing is retried here.
     """
-    method = load(method)() if isinstance(method, str) else method
-    question = Question(question) if isinstance(question, str) else question
+    method, question = chosen_method(method), question_of(question)
     await check(method, kit)
     outcome = await attempt(question, method, kit)
     if isinstance(outcome, Failure):
@@ -171,7 +174,7 @@ async def answer_all(
     """
     if concurrency < 1:
         raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
-    chosen = load(method)() if isinstance(method, str) else method
+    chosen = chosen_method(method)
     await check(chosen, kit)
     kit = kit if budget is None else budget.metered(kit)
     places = asyncio.Semaphore(concurrency)
@@ -207,11 +210,11 @@ async def answer_all(
 async def open_kit(
     llm: str | LLM,
     *,
-    index: str | Path | None = None,
+    index: Index | None = None,
     encoder: str | Encoder | None = None,
     mode: str | None = None,
     where: Mapping[str, str] | None = None,
-    passages: Sequence[Passage] | None = None,
+    passages: Sequence[Passage | str] | None = None,
     retriever: Retriever | None = None,
     scorer: str | LLM | None = None,
     limits: Limits = Limits(),
@@ -221,21 +224,34 @@ async def open_kit(
 ) -> AsyncIterator[Kit]:
     """A kit from addresses: models as ``open_llm`` takes them, passages from an index, a list or a retriever.
 
-    The documents of the embedded world are the index ``lab``. ``encoder`` is what texts are compared with, and what an
-    index with vectors is searched with; without one it is the one that the index was made with, or else ``hash``.
-    ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps only passages whose metadata has
-    each of these values. ``cache`` is a folder that keeps responses; ``wording`` one with prompt files of the user's
-    own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the end; a model, a retriever or an
-    encoder that was passed in as an object is the caller's to close.
+    ``index`` is an address or a path as ``open_index`` takes them (``lab`` for the documents of the embedded world), a
+    retriever (of LangChain, LlamaIndex or Haystack, or any object with ``retrieve(query, k)``), or a list of passages
+    or texts; ``passages`` and ``retriever`` take only the one or the other. ``encoder`` is what texts are compared
+    with, and what an index with vectors is searched with; without one it is the one that the index was made with, or else
+    ``hash``. ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps only passages whose
+    metadata has each of these values. ``cache`` is a folder that keeps responses; ``wording`` one with prompt files of
+    the user's own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the end; a model, a
+    retriever or an encoder that was passed in as an object is the caller's to close.
 
     Raises UsageError, DataError, MissingExtra or BackendError when a part cannot be opened.
     """
     if sum(source is not None for source in (index, passages, retriever)) > 1:
         raise UsageError("give an index, passages or a retriever, not several of them")
+    check_arguments(
+        llm=llm,
+        scorer=scorer,
+        encoder=encoder,
+        mode=mode,
+        where=where,
+        limits=limits,
+        wording=wording,
+        cache=cache,
+        price=price,
+    )
     if price is not None and not isinstance(llm, str):
         raise UsageError("a price goes with a model's address; a model that is passed in has its own")
-    if index is None and mode is not None:
-        raise UsageError("a mode is for searching an index; give one")
+    if mode is not None and not isinstance(index, str | Path):
+        raise UsageError("a mode is for searching an index; give its address")
     async with AsyncExitStack() as opened:
 
         def model(given: str | LLM, price: Price | None = None) -> LLM:
@@ -256,7 +272,11 @@ async def open_kit(
             encoder = open_encoder(encoder)
             opened.push_async_callback(encoder.aclose)
         if passages is not None:
-            retriever = FixedRetriever(passages)
+            retriever = FixedRetriever(passages_of(passages))
+        elif retriever is not None:
+            retriever = retriever_of(retriever, "retriever", encoder=encoder)
+        elif index is not None and not isinstance(index, str | Path):
+            retriever = retriever_of(index, encoder=encoder)
         elif index is not None:
             retriever = await opened.enter_async_context(opened_index(index, encoder=encoder, mode=mode))
         yield Kit.of(
@@ -270,10 +290,27 @@ async def open_kit(
         )
 
 
-def ask(question: Question | str, method: Method | str = AUTO, **parts: Any) -> Verdict:
-    """The synchronous door: open a kit of ``parts`` (see ``open_kit``), answer one question, close it.
+def ask(
+    question: Question | str,
+    method: Method | str = AUTO,
+    *,
+    llm: str | LLM,
+    index: Index | None = None,
+    encoder: str | Encoder | None = None,
+    mode: str | None = None,
+    where: Mapping[str, str] | None = None,
+    passages: Sequence[Passage | str] | None = None,
+    retriever: Retriever | None = None,
+    scorer: str | LLM | None = None,
+    limits: Limits = Limits(),
+    wording: str | Path | None = None,
+    cache: str | Path | None = None,
+    price: Price | None = None,
+) -> Verdict:
+    """The synchronous door: open a kit (the arguments are those of ``open_kit``), answer one question, close it.
 
-    Raises what ``answer`` raises, and UsageError inside a running event loop, where ``answer`` is the way.
+    Raises what ``open_kit`` and ``answer`` raise, and UsageError inside a running event loop, where ``answer`` is the
+    way.
     """
     try:
         asyncio.get_running_loop()
@@ -281,9 +318,23 @@ def ask(question: Question | str, method: Method | str = AUTO, **parts: Any) -> 
         pass
     else:
         raise UsageError("ask() cannot run inside an event loop; type: await arbitrag.answer(question, method, kit)")
+    method, question = chosen_method(method), question_of(question)
 
     async def go() -> Verdict:
-        async with open_kit(**parts) as kit:
+        async with open_kit(
+            llm,
+            index=index,
+            encoder=encoder,
+            mode=mode,
+            where=where,
+            passages=passages,
+            retriever=retriever,
+            scorer=scorer,
+            limits=limits,
+            wording=wording,
+            cache=cache,
+            price=price,
+        ) as kit:
             return await answer(question, method, kit)
 
     return asyncio.run(go())

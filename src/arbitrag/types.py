@@ -191,6 +191,12 @@ class Verdict:
         plain: dict[str, Any] = to_plain(self)
         return plain
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it; see ``arbitrag.told``."""
+        from arbitrag.told import html
+
+        return html(self)
+
 
 NOT_PLAIN = frozenset({"trace", "embedding", "embedded_by"})  # fields that are left out of JSON
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # nearly all values that come are of one of these

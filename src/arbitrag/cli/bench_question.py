@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arbitrag.cli.verdict import cost, render
+from arbitrag.cli.verdict import render
 from arbitrag.errors import UsageError, nearest
 from arbitrag.evaluate.measure import Metric, chosen, judge
 from arbitrag.evaluate.questions import Item
@@ -14,6 +14,7 @@ from arbitrag.evaluate.report import named
 from arbitrag.evaluate.store import Row, Store
 from arbitrag.plain import from_plain
 from arbitrag.text import one_line
+from arbitrag.told import cost
 from arbitrag.types import Verdict, to_plain
 
 

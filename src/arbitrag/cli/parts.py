@@ -101,8 +101,10 @@ class Parts:
     def chosen(self) -> Method:
         """The method with its settings; raises UsageError for an unknown name, option or value."""
         from arbitrag.methods import configured
+        from arbitrag.methods.base import name_and_options
 
-        return configured(self.method, pairs_from(self.changes, "--set", "threshold=-1.0"))
+        name, options = name_and_options(self.method)  # rag, or "rag k=5" as for bench run
+        return configured(name, {**options, **pairs_from(self.changes, "--set", "threshold=-1.0")})
 
     def model(self) -> str:
         """The address of the model; raises UsageError where none is named."""

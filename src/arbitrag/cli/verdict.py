@@ -6,18 +6,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from arbitrag.text import one_line, printable
-from arbitrag.types import Candidate, Cut, Passage, Strategy, Usage, Verdict
+from arbitrag.told import TRUSTED, cost
+from arbitrag.types import Candidate, Cut, Passage, Verdict
 
 LABEL = 10  # columns of the words on the left
 NARROWEST = 30  # columns of a verdict
 PLACE_LINES = 3  # lines of passages before the rest is only counted
-
-_TRUSTED = {
-    Strategy.BOTH: "both",
-    Strategy.MEMORY: "memory",
-    Strategy.EVIDENCE: "evidence",
-    Strategy.REFUSE: "neither",
-}
 
 
 def render(verdict: Verdict, width: int = 100) -> str:
@@ -35,37 +29,18 @@ def render(verdict: Verdict, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def cost(usage: Usage) -> str:
-    """What an answer cost, in words."""
-    if not usage.calls:
-        return "no model calls"
-    calls = [
-        _counted(usage.generations, "answer"),
-        _counted(usage.scorings, "scoring"),
-        _counted(usage.inspections, "inspection"),
-    ]
-    tokens = [
-        f"{usage.tokens_read:,} tokens read",
-        f"{usage.tokens_reused:,} reused" if usage.tokens_reused else "",
-        f"{usage.tokens_written:,} written" if usage.tokens_written else "",
-    ]
-    money = "" if usage.money is None else f"{usage.money:.6f}".rstrip("0").rstrip(".") + " paid"
-    parts = [", ".join(filter(None, calls)), ", ".join(filter(None, tokens)), f"{usage.seconds:.2f} s", money]
-    return " · ".join(filter(None, parts))
-
-
 def _answer(verdict: Verdict, room: int) -> Iterator[str]:
     answer = "(none)" if verdict.answer is None else _flat(verdict.answer)
-    trusted = f"trusted: {_TRUSTED[verdict.strategy]}"
+    trusted = f"trusted: {TRUSTED[verdict.strategy]}"
     lines = _wrapped(answer, room)
     if len(lines) == 1 and len(answer) + 2 + len(trusted) <= room:
         return _field("Answer", [answer.ljust(room - len(trusted)) + trusted])
-    return iter([*_field("Answer", lines), *_field("Trusted", [_TRUSTED[verdict.strategy]])])
+    return iter([*_field("Answer", lines), *_field("Trusted", [TRUSTED[verdict.strategy]])])
 
 
 def _candidates(candidates: Sequence[Candidate], room: int) -> Iterator[str]:
     """Two short candidates share a line."""
-    told = [(_TRUSTED[each.origin].capitalize(), _flat(each.text) or "(no answer)") for each in candidates]
+    told = [(TRUSTED[each.origin].capitalize(), _flat(each.text) or "(no answer)") for each in candidates]
     column = (room - LABEL) // 2
     if len(told) == 2 and all(len(text) + 2 <= column for _, text in told):
         (left, first), (right, second) = told
@@ -132,7 +107,3 @@ def _wrapped(text: str, room: int) -> list[str]:
 
 def _flat(text: str) -> str:
     return " ".join(printable(text).split())
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}" if number else ""

@@ -1,0 +1,70 @@
+"""What a caller in Python gave, looked at before anything is opened. Every error names the argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from arbitrag.errors import UsageError, described
+from arbitrag.kit import Limits
+from arbitrag.llm.base import Price
+from arbitrag.methods import method_from
+from arbitrag.methods.base import Method
+from arbitrag.types import Question
+
+_MODEL = "an address such as 'openai:gpt-4o-mini', 'hf:NAME' or 'lab', or a model"
+
+
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+def _is_address_or(name: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) or (hasattr(value, name) and not isinstance(value, type))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
+
+
+# By the name of the argument: what fits, and what that is in words.
+_KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "llm": (_is_address_or("generate"), _MODEL),
+    "scorer": (_is_address_or("score"), _MODEL),
+    "encoder": (_is_address_or("encode"), "an address such as 'hash' or 'st:NAME', or an encoder"),
+    "mode": (_is(str), "'bm25', 'dense' or 'hybrid'"),
+    "where": (_are_texts, "a mapping of texts such as {'language': 'en'}"),
+    "limits": (_is(Limits), "Limits(context_tokens=..., answer_tokens=...) of arbitrag.kit"),
+    "wording": (_is(str, Path), "the path of a folder"),
+    "cache": (_is(str, Path), "the path of a folder"),
+    "price": (_is(Price), "Price(read=..., written=...) of arbitrag.llm.base"),
+}
+
+
+def check_arguments(**given: Any) -> None:
+    """Raise UsageError for an argument of another kind than it takes; None is what was not given."""
+    for name, value in given.items():
+        fits, words = _KINDS[name]
+        if (value is not None or name == "llm") and not fits(value):
+            raise UsageError(f"{name}= takes {words}; got {described(value)}")
+
+
+def question_of(given: Question | str) -> Question:
+    """A question, or a text as one."""
+    if isinstance(given, Question):
+        return given
+    if not isinstance(given, str):
+        raise UsageError(f"question= takes a text or a Question; got {described(given)}")
+    return Question(given)
+
+
+def chosen_method(given: Method | str) -> Method:
+    """A method, or ``trustmargin threshold=-1`` as one, as ``bench run --method`` reads it."""
+    if isinstance(given, str):
+        return method_from(given)
+    if isinstance(given, type) or not hasattr(given, "answer"):
+        raise UsageError(
+            f"method= takes 'trustmargin threshold=-1', or a method such as Rag(k=5); got {described(given)}"
+        )
+    return given
