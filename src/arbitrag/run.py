@@ -227,8 +227,8 @@ async def open_kit(
     ``index`` is an address or a path as ``open_index`` takes them (``lab`` for the documents of the embedded world), a
     retriever (of LangChain, LlamaIndex or Haystack, or any object with ``retrieve(query, k)``), or a list of passages
     or texts; ``passages`` and ``retriever`` take only the one or the other. ``encoder`` is what texts are compared
-    with, and what an index with vectors is searched with; without one it is the one that the index was made with, or else
-    ``hash``. ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps only passages whose
+    with, and what an index with vectors is searched with; without one it is the one that the index was made with, or
+    else ``hash``. ``mode`` says how an index is searched (see ``open_index``), and ``where`` keeps only passages whose
     metadata has each of these values. ``cache`` is a folder that keeps responses; ``wording`` one with prompt files of
     the user's own; ``price`` what ``llm`` costs. Everything that is opened here is closed at the end; a model, a
     retriever or an encoder that was passed in as an object is the caller's to close.

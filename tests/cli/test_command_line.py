@@ -258,9 +258,8 @@ def test_who_names_no_method_has_rag_and_is_told(rows: Path, tmp_path: Path, com
     assert (load_trace(trace).method, load_trace(trace).settings["k"]) == ("rag", 1)
     assert "auto" not in command("replay", trace).out
     assert "auto takes rag, which runs on every model" in " ".join(command("ask", "--help").out.split())
-    same = command(
-        "ask", "Who directed it?", *LAB, "--passages", rows, "--method", "auto k=9", "--set", "k=1", "--json"
-    )
+    asked = ("ask", "Who directed it?", *LAB, "--passages", rows, "--json")
+    same = command(*asked, "--method", "auto k=9", "--set", "k=1")
     assert len(json.loads(same.out)["kept"]) == 1
     named = command(*asked, "--method", "auto")
     assert json.loads(named.out)["method"] == "rag"
