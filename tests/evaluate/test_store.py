@@ -269,7 +269,7 @@ def test_another_database_and_another_version_are_named(path: Path) -> None:
         Store.open(path)
     path.unlink()
     sqlite_file(path, application=runfile.APPLICATION, version=7)
-    with pytest.raises(DataError, match="of version 7, and this Arbitrag reads version 1; install a newer one"):
+    with pytest.raises(DataError, match="of version 7, and this Arbitrag reads version 2; install a newer one"):
         Store.open(path)
 
 

@@ -11,6 +11,7 @@ from arbitrag.errors import UsageError, nearest
 from arbitrag.evaluate.measure import Metric, chosen, judge
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.report import named
+from arbitrag.evaluate.runfile import decoded
 from arbitrag.evaluate.store import Row, Store
 from arbitrag.plain import from_plain
 from arbitrag.text import one_line
@@ -105,7 +106,10 @@ def _answer(store: Store, name: str, item: Item, system: str, metrics: Sequence[
     if row.strategy is None:
         return Answer(system, row, None, {metric.name: 0.0 for metric in metrics}, False)
     scores = {metric.name: metric(row.answer, item) for metric in metrics}
-    return Answer(system, row, store.verdict(system, name, item.id), scores, judging(row.answer, item) > 0)
+    verdict = store.verdict(system, name, item.id)
+    with decoded(store.path):
+        _ = None if verdict is None else from_plain(Verdict, verdict)  # said of the file, and not while it is shown
+    return Answer(system, row, verdict, scores, judging(row.answer, item) > 0)
 
 
 def _told(each: Answer, width: int) -> Iterator[str]:

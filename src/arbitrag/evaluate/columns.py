@@ -77,13 +77,13 @@ class Columns:
 
 
 def columns(rows: Sequence[Sequence[Any]], score: str) -> Columns:
-    """Columns of rows (place, answer, strategy, error, attempts, cut, parse failures, scores, alone, paid).
+    """Columns of rows (place, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse failures, check).
 
-    The last three are JSON texts: an object, and two lists in the order of ``COSTS`` or None. ``score`` names one of
-    the scores. The texts of a column are read as one, which takes a fraction of the time.
+    Scores, alone and paid are JSON texts: an object, and two lists in the order of ``COSTS`` or None. ``score`` names
+    one of the scores. The texts of a column are read as one, which takes a fraction of the time.
     """
-    places, answers, strategies, errors, attempts, cut, parse_failures, scores, alone, paid = (
-        zip(*rows, strict=True) if rows else [()] * 10
+    places, answers, strategies, _, errors, scores, alone, paid, attempts, cut, parse_failures, _ = (
+        zip(*rows, strict=True) if rows else [()] * 12
     )
     known = {strategy.value: strategy for strategy in Strategy} | {None: None}
     return Columns(

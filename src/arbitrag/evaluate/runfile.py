@@ -11,20 +11,27 @@ The writer holds a ``Lock``, whose file is ``.RUN.db.lock``.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
+import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from arbitrag.errors import DataError
+from arbitrag.evaluate import log
 from arbitrag.files import check_plain, check_writable, draft_of, open_plain
-from arbitrag.text import printable
+from arbitrag.lock import Lock
+from arbitrag.text import one_line, printable
 
 APPLICATION = 0x41524254  # "ARBT", in the file's header
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)  # the first has no checksums; it gets them for new rows when it is written to
 BUSY_S = 10.0
 
 _SQLITE = b"SQLite format 3\x00"
+_OF_CONTENT = re.compile("decode|malformed|no such|not a database|unsupported|syntax|misuse|parse", re.IGNORECASE)
 
 
 def create(path: Path, tables: str) -> None:
@@ -70,11 +77,29 @@ def reader(path: Path) -> sqlite3.Connection:
                 raise
             # In a folder that nobody may write to, nobody writes to the file either.
             connection = sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        _guard(connection, path)
+        if log.is_cut(path, connection) and not _is_being_written(path):
+            connection.close()
+            raise DataError(
+                f"{_shown(path)}-wal, which belongs to the run, is damaged: finished rows in it cannot be read\n"
+                f"To keep what can be read and make the rest again, type: arbitrag bench run {_shown(path)}"
+            )
     return connection
 
 
-def writer(path: Path) -> sqlite3.Connection:
-    """A connection that writes; hold the ``Lock`` first. Raises DataError as ``reader`` does."""
+def _is_being_written(path: Path) -> bool:
+    try:
+        Lock(path).release()
+    except DataError as error:
+        return "another process" in str(error)
+    return False
+
+
+def writer(path: Path, upgrade: str = "") -> sqlite3.Connection:
+    """A connection that writes; hold the ``Lock`` first. A file of version 1 is upgraded by the statements ``upgrade``.
+
+    Raises DataError as ``reader`` does.
+    """
     check(path)
     check_plain(path)
     if not os.access(path, os.W_OK):
@@ -84,7 +109,31 @@ def writer(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        _guard(connection, path)
+        if log.is_cut(path, connection):
+            said = f"{_shown(path)}-wal is damaged: finished rows in it cannot be read, and are made again"
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
+        if version(connection, path) < VERSION:
+            connection.executescript(f"BEGIN; {upgrade} PRAGMA user_version = {VERSION}; COMMIT;")
     return connection
+
+
+def version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of an open run file."""
+    with told(path):
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _guard(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise DataError for a file that holds more than tables: a view or a trigger is another's program.
+
+    A stranger's file could otherwise let a query run for ever, or have it call functions.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    found = connection.execute("SELECT type, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    if any(kind != "table" or not str(sql).startswith("CREATE TABLE") for kind, sql in found):
+        raise damaged(path, "it holds views, triggers or tables that no run has")
 
 
 def fold(connection: sqlite3.Connection) -> None:
@@ -106,15 +155,32 @@ def told(path: Path) -> Iterator[None]:
         raise DataError(f"cannot write {_shown(path)}: {error.strerror}") from None
 
 
+@contextmanager
+def decoded(path: Path) -> Iterator[None]:
+    """What cannot be read of what the file gave, as DataError in one line."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError, zlib.error):
+        raise damaged(path, "a value in it is not one that a run has") from None
+
+
+def damaged(path: Path, what: str) -> DataError:
+    """The error for a file that does not hold what was written."""
+    return DataError(
+        f"{_shown(path)} is damaged ({one_line(what, 300)}); "
+        "take a copy of it from before, or run it again into another file"
+    )
+
+
 def _reason(path: str, error: sqlite3.Error) -> str:
     text = str(error)
     if "full" in text:
         return f"cannot write {path}: the disk is full; what it holds is kept. Make room and run the same command again"
     if "locked" in text:
         return f"{path} is in use by another process; try again when it ends"
-    if isinstance(error, sqlite3.OperationalError):
+    if isinstance(error, sqlite3.OperationalError) and not _OF_CONTENT.search(text):
         return f"{path} cannot be used: {text}"
-    return f"{path} is damaged ({text}); take a copy of it from before, or name another file"
+    return str(damaged(Path(path), text))
 
 
 def check(path: Path) -> None:
@@ -132,7 +198,7 @@ def check(path: Path) -> None:
     application, version = int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big")
     if application != APPLICATION:
         raise DataError(f"{shown} is not a run file; it looks like an sqlite database of another program")
-    if version != VERSION:
+    if version not in READABLE:
         raise DataError(
             f"{shown} is a run file of version {version}, and this Arbitrag reads version {VERSION}; "
             + ("install a newer one" if version > VERSION else "run it again into another file")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,34 +15,39 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic_core import from_json  # a quarter of json.loads' time, which shows in a report of 100,000 rows
-
-from arbitrag.errors import UsageError, unknown
-from arbitrag.evaluate import runfile
+from arbitrag.errors import DataError, UsageError, unknown
+from arbitrag.evaluate import runfile, stored
 from arbitrag.evaluate.columns import Columns, columns
 from arbitrag.evaluate.questions import Item, QuestionSet, plain_item
+from arbitrag.evaluate.stored import agrees, crc, item, listed, packed, text, unpacked, usage
 from arbitrag.lock import Lock
 from arbitrag.text import one_line
-from arbitrag.types import Passage, Question, Strategy, Usage, to_plain
+from arbitrag.types import Strategy, Usage, to_plain
 
 _TABLES = """
-CREATE TABLE conditions (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE sessions (number INTEGER PRIMARY KEY, about TEXT NOT NULL);
+CREATE TABLE conditions (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER) WITHOUT ROWID;
+CREATE TABLE sessions (number INTEGER PRIMARY KEY, about TEXT NOT NULL, crc INTEGER);
 CREATE TABLE systems (
     number INTEGER PRIMARY KEY, label TEXT NOT NULL, method TEXT NOT NULL, settings TEXT NOT NULL,
-    model TEXT NOT NULL, identity TEXT NOT NULL, UNIQUE (label, model)
+    model TEXT NOT NULL, identity TEXT NOT NULL, crc INTEGER, UNIQUE (label, model)
 );
-CREATE TABLE sets (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, digest TEXT NOT NULL);
+CREATE TABLE sets (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, questions INTEGER, crc INTEGER
+);
 CREATE TABLE items (
     set_number INTEGER NOT NULL, place INTEGER NOT NULL, id TEXT NOT NULL, item TEXT NOT NULL, passages TEXT,
-    PRIMARY KEY (set_number, place)
+    crc INTEGER, passages_crc INTEGER, PRIMARY KEY (set_number, place)
 ) WITHOUT ROWID;
 CREATE TABLE rows (
     set_number INTEGER NOT NULL, system_number INTEGER NOT NULL, place INTEGER NOT NULL,
     answer TEXT, strategy TEXT, why TEXT NOT NULL, error TEXT NOT NULL, scores TEXT NOT NULL,
     alone TEXT, paid TEXT, attempts INTEGER NOT NULL, cut INTEGER NOT NULL, parse_failures INTEGER NOT NULL,
-    session INTEGER NOT NULL, recorded REAL NOT NULL,
+    session INTEGER NOT NULL, recorded REAL NOT NULL, crc INTEGER,
     PRIMARY KEY (set_number, system_number, place)
+) WITHOUT ROWID;
+CREATE TABLE counts (
+    set_number INTEGER NOT NULL, system_number INTEGER NOT NULL, rows INTEGER NOT NULL,
+    PRIMARY KEY (set_number, system_number)
 ) WITHOUT ROWID;
 CREATE TABLE verdicts (
     set_number INTEGER NOT NULL, system_number INTEGER NOT NULL, place INTEGER NOT NULL, verdict BLOB, trace BLOB,
@@ -51,11 +55,10 @@ CREATE TABLE verdicts (
 );
 """
 GROWING = "prompts"  # the condition that may gain entries: a later method asks with prompts of its own
-_ROWS = (
-    "SELECT id, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse_failures "
-    "FROM rows JOIN items USING (set_number, place) WHERE set_number = ? AND system_number = ?"
+_COUNTED = (
+    "SELECT place, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse_failures, crc "
+    "FROM rows WHERE set_number = ? AND system_number = ?"
 )
-_QUICKLY = 1  # zlib's level; the slower ones make a verdict hardly smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class Store:
         self.path = path
         self._lock = lock
         self._session = 0  # that writes now; ``extend`` begins one
-        self._connection = runfile.reader(path) if lock is None else runfile.writer(path)
+        self._connection = runfile.reader(path) if lock is None else runfile.writer(path, stored.UPGRADE)
+        self._checked = runfile.version(self._connection, path) > 1
         self._forget()
 
     @classmethod
@@ -172,8 +176,8 @@ class Store:
     @property
     def meta(self) -> Mapping[str, Any]:
         """The conditions of the run, what its first session noted, ``sets`` with their digests, and ``sessions``."""
-        sessions = [json.loads(about) for (about,) in self._all("SELECT about FROM sessions ORDER BY number")]
-        sets = dict(self._all("SELECT name, digest FROM sets ORDER BY number"))
+        sessions = [self._object(about) for _, about in self._whole("sessions", "number, about")]
+        sets = {name: digest for _, name, digest, _ in self._all_sets()}
         return {**(sessions[0] if sessions else {}), **self._conditions(), "sets": sets, "sessions": sessions}
 
     @property
@@ -189,7 +193,7 @@ class Store:
     @property
     def sets(self) -> tuple[str, ...]:
         """The names of the question sets, in the order in which they joined the run."""
-        return tuple(name for (name,) in self._all("SELECT name FROM sets ORDER BY number"))
+        return tuple(name for _, name, _, _ in self._all_sets())
 
     def name_of(self, system: System) -> str:
         """The name that a plan's system has in this run; raises UsageError for one that is not in it."""
@@ -203,40 +207,45 @@ class Store:
         None. Raises UsageError for a set that is not in the run."""
         key = (set, passages)
         if key not in self._items:
-            columns = "item, passages" if passages else "item, NULL"
-            found = self._all(f"SELECT {columns} FROM items WHERE set_number = ? ORDER BY place", self._set_number(set))
-            self._items[key] = tuple(_item(*row) for row in found)
+            number = self._set_number(set)
+            wanted = next(questions for each, _, _, questions in self._all_sets() if each == number)
+            columns = "passages, passages_crc" if passages else "NULL, NULL"
+            columns = columns if self._checked else columns.replace("passages_crc", "NULL")
+            crc = "crc" if self._checked else "NULL"
+            found = self._all(
+                f"SELECT place, id, item, {crc}, {columns} FROM items WHERE set_number = ? ORDER BY place", number
+            )
+            with runfile.decoded(self.path):
+                self._items[key] = tuple(self._item(number, expected, *values) for expected, values in enumerate(found))
+            if wanted is not None and len(found) != wanted:
+                raise self._damaged(f"it holds {len(found):,} of the {wanted:,} questions of {one_line(set)}")
         return self._items[key]
 
     def rows(self, set: str, system: str) -> Iterator[Row]:
         """The rows that are there, finished and failed, in the order of the set."""
-        for values in self._each(f"{_ROWS} ORDER BY place", self._set_number(set), self._system_number(system)):
-            yield _row(system, set, *values)
+        items = self.items(set, passages=False)
+        for values in self._rows_of(set, system):
+            with runfile.decoded(self.path):
+                row = _row(system, set, items[values[0]].id, *values[1:-1])
+            yield row
 
     def row(self, set: str, system: str, question: str) -> Row | None:
         """One of them; None where there is none yet."""
-        key = (self._set_number(set), self._system_number(system), self._place(set, question))
-        return next((_row(system, set, *values) for values in self._all(f"{_ROWS} AND place = ?", *key)), None)
+        place = self._place(set, question)
+        found = self._rows_of(set, system, place)
+        with runfile.decoded(self.path):
+            return next((_row(system, set, question, *values[1:-1]) for values in found), None)
 
     def columns(self, set: str, system: str, score: str = "") -> Columns:
         """The same rows as columns, without what a report does not need; ``score`` is the named score to read."""
-        found = self._all(
-            "SELECT place, answer, strategy, error, attempts, cut, parse_failures, scores, alone, paid "
-            "FROM rows WHERE set_number = ? AND system_number = ? ORDER BY place",
-            self._set_number(set),
-            self._system_number(system),
-        )
-        return columns(found, score)
+        found = self._rows_of(set, system)
+        with runfile.decoded(self.path):
+            return columns(found, score)
 
     def done(self, set: str, system: str) -> Mapping[str, bool]:
         """The ids that have a row, and whether it is a failed one."""
-        found = self._all(
-            "SELECT id, error != '' FROM rows JOIN items USING (set_number, place) "
-            "WHERE set_number = ? AND system_number = ?",
-            self._set_number(set),
-            self._system_number(system),
-        )
-        return {question: bool(failed) for question, failed in found}
+        items = self.items(set, passages=False)
+        return {items[values[0]].id: bool(values[4]) for values in self._rows_of(set, system)}
 
     def verdict(self, system: str, set: str, question: str) -> Mapping[str, Any] | None:
         """The whole verdict of one row as plain JSON values; None for a row that failed or is not there."""
@@ -262,19 +271,25 @@ class Store:
             )
         with self.together():
             for name, value in _merged(self._conditions(), plan.conditions).items():
-                self._do("INSERT OR REPLACE INTO conditions VALUES (?, ?)", name, _text(value))
-            about = {"started": datetime.now(UTC).isoformat(timespec="seconds"), **plan.about}
-            self._do("INSERT INTO sessions (about) VALUES (?)", _text(about))
-            ((self._session,),) = self._all("SELECT max(number) FROM sessions")
-            for system in plan.systems:
                 self._do(
-                    "INSERT OR IGNORE INTO systems (label, method, settings, model, identity) VALUES (?, ?, ?, ?, ?)",
-                    *(system.name, system.method, _text(system.settings), system.model, system.identity),
+                    "INSERT OR REPLACE INTO conditions VALUES (?, ?, ?)", name, text(value), crc(name, text(value))
                 )
+            about = {"started": datetime.now(UTC).isoformat(timespec="seconds"), **plan.about}
+            self._session = 1 + self._all("SELECT coalesce(max(number), 0) FROM sessions")[0][0]
+            noted = (self._session, text(about))
+            self._do("INSERT INTO sessions VALUES (?, ?, ?)", *noted, crc(*noted))
+            there = set(self.labels)
+            for system in plan.systems:
+                if (system.name, system.model) not in there:
+                    there.add((system.name, system.model))
+                    number = 1 + self._all("SELECT coalesce(max(number), 0) FROM systems")[0][0]
+                    values = (number, system.name, system.method, text(system.settings), system.model, system.identity)
+                    self._do("INSERT INTO systems VALUES (?, ?, ?, ?, ?, ?, ?)", *values, crc(*values))
             known = self.sets
             for added in plan.sets:
                 if added.name not in known:
                     self._add_set(added)
+            self._do("INSERT OR IGNORE INTO counts SELECT sets.number, systems.number, 0 FROM sets, systems")
         self._forget()
 
     def record(
@@ -286,34 +301,35 @@ class Store:
         """
         key = (self._set_number(row.set), self._system_number(row.system), self._place(row.set, row.question))
         values = (
-            *(
-                row.answer,
-                row.strategy and row.strategy.value,
-                row.why,
-                row.error,
-                json.dumps(dict(row.scores), allow_nan=False),
-            ),
-            *(_listed(row.alone), _listed(row.paid), row.attempts, row.cut, row.parse_failures),
-            *(self._session, time.time()),
+            *(row.answer, row.strategy and row.strategy.value, row.why, row.error),
+            json.dumps(dict(row.scores), allow_nan=False),
+            *(listed(row.alone), listed(row.paid), row.attempts, row.cut, row.parse_failures),
         )
+        at = (self._session, time.time(), crc(*key, *values))
         with self.together():
-            self._do("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *key, *values)
-            self._do("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)", *key, _packed(verdict), _packed(trace))
+            is_new = not self._all("SELECT 1 FROM rows WHERE set_number = ? AND system_number = ? AND place = ?", *key)
+            self._do(f"INSERT OR REPLACE INTO rows VALUES ({', '.join('?' * 16)})", *key, *values, *at)
+            self._do("INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?)", *key, packed(verdict), packed(trace))
+            if is_new:
+                self._do("UPDATE counts SET rows = rows + 1 WHERE set_number = ? AND system_number = ?", *key[:2])
 
     def note(self, name: str, value: Any) -> None:
         """Something that the session that writes now came to, such as what it spent; plain JSON values."""
         with self.together():
             ((about,),) = self._all("SELECT about FROM sessions WHERE number = ?", self._session)
-            text = _text({**json.loads(about), name: value})
-            self._do("UPDATE sessions SET about = ? WHERE number = ?", text, self._session)
+            noted = text({**self._object(about), name: value})
+            values = (noted, crc(self._session, noted), self._session)
+            self._do("UPDATE sessions SET about = ?, crc = ? WHERE number = ?", *values)
 
     def paid(self) -> tuple[int, float]:
         """What all rows cost together: tokens read, reused and written, and money where it is known.
 
         What sessions noted as ``unfinished``, paid for rows that they did not end, is in it.
         """
-        usages = [_usage(text) for (text,) in self._each("SELECT paid FROM rows WHERE paid IS NOT NULL")]
-        paid = [usage for usage in usages if usage is not None]
+        with runfile.decoded(self.path):
+            rows = [row for set in self.sets for each in self.systems for row in self._rows_of(set, each.name)]
+            usages = [usage(row[7]) for row in rows]
+        paid = [each for each in usages if each is not None]
         left = [session["unfinished"] for session in self.meta["sessions"] if "unfinished" in session]
         tokens = sum(each.tokens_read + each.tokens_reused + each.tokens_written for each in paid)
         return (
@@ -343,19 +359,19 @@ class Store:
         self._numbers: dict[str, dict[str, int]] = {}
 
     def _add_set(self, added: QuestionSet) -> None:
-        self._do("INSERT INTO sets (name, digest) VALUES (?, ?)", added.name, added.digest)
-        ((number,),) = self._all("SELECT number FROM sets WHERE name = ?", added.name)
-        for place, item in enumerate(added.items):
-            plain = plain_item(item)
-            passages = plain.pop("passages")
-            self._do(
-                "INSERT INTO items VALUES (?, ?, ?, ?, ?)",
-                *(number, place, item.id, _text(plain), None if passages is None else _text(passages)),
-            )
+        number = 1 + self._all("SELECT coalesce(max(number), 0) FROM sets")[0][0]
+        known = (number, added.name, added.digest, len(added.items))
+        self._do("INSERT INTO sets VALUES (?, ?, ?, ?, ?)", *known, crc(*known))
+        for place, each in enumerate(added.items):
+            plain = plain_item(each)
+            own = plain.pop("passages")
+            passages, told = None if own is None else text(own), text(plain)
+            checks = (crc(number, place, each.id, told), crc(number, place, passages))
+            self._do("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)", number, place, each.id, told, passages, *checks)
 
     def _changed(self, plan: Plan) -> Iterator[str]:
         """What of the plan's sets and models is not what the run knows under its name."""
-        digests = dict(self._all("SELECT name, digest FROM sets"))
+        digests = {name: digest for _, name, digest, _ in self._all_sets()}
         for each in plan.sets:
             if digests.get(each.name, each.digest) != each.digest:
                 yield f"the question set {each.name} has other questions"
@@ -369,14 +385,82 @@ class Store:
                 yield f"the model {one_line(model)} is not the one that it was ({one_line(known[model])})"
 
     def _conditions(self) -> dict[str, Any]:
-        return {name: json.loads(value) for name, value in self._all("SELECT name, value FROM conditions")}
+        with runfile.decoded(self.path):
+            return {name: json.loads(value) for name, value in self._whole("conditions", "name, value")}
 
     def _labelled(self) -> dict[int, System]:
         """The systems by number, under their names without the model."""
-        found = self._each("SELECT number, label, method, settings, model, identity FROM systems ORDER BY number")
+        found = self._whole("systems", "number, label, method, settings, model, identity")
+        if self._checked:
+            counted = {number for (number,) in self._all("SELECT DISTINCT system_number FROM counts")}
+            if counted - {number for number, *_ in found}:
+                raise self._damaged("a system is gone")
         return {
-            number: System(label, method, json.loads(text), *model) for number, label, method, text, *model in found
+            number: System(label, method, self._object(settings), *model)
+            for number, label, method, settings, *model in found
         }
+
+    def _all_sets(self) -> list[tuple[int, str, str, int | None]]:
+        """The number, the name, the digest and the number of questions of each; the last None in an old file."""
+        if self._checked:
+            found = self._whole("sets", "number, name, digest, questions")
+            counted = {number for (number,) in self._all("SELECT DISTINCT set_number FROM counts")}
+            if counted - {number for number, *_ in found}:
+                raise self._damaged("a question set is gone")
+            return found
+        return self._all("SELECT number, name, digest, NULL FROM sets ORDER BY number")
+
+    def _whole(self, table: str, columns: str) -> list[Any]:
+        """The ``columns`` of the rows of a small table, checked, in the order of its key."""
+        found = self._all(f"SELECT {columns}, {'crc' if self._checked else 'NULL'} FROM {table} ORDER BY 1")
+        for *values, check in found:
+            if not agrees(check, *values):
+                raise self._damaged(f"what its table {table} holds is not what was written")
+        return [tuple(values) for *values, _ in found]
+
+    def _object(self, text: str) -> dict[str, Any]:
+        with runfile.decoded(self.path):
+            plain = json.loads(text)
+            if not isinstance(plain, dict):
+                raise TypeError
+            return plain
+
+    def _item(self, set_number: int, expected: int, *values: Any) -> Item:
+        place, id, told, check, passages, passages_check = values
+        found = item(told, passages)
+        whole = agrees(check, set_number, place, id, told) and agrees(passages_check, set_number, place, passages)
+        if not whole or place != expected or found.id != id:
+            raise self._damaged(f"its question number {expected + 1} is not what was written")
+        return found
+
+    def _rows_of(self, set: str, system: str, place: int | None = None) -> list[Any]:
+        """The rows of a system on a set, or the one at a ``place``, checked against what was written:
+        (place, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse failures, checksum)."""
+        key, questions = (self._set_number(set), self._system_number(system)), len(self.items(set, passages=False))
+        wanted = 0 if place is not None or not self._checked else self._count(*key)  # first: another may be writing
+        query = _COUNTED if self._checked else _COUNTED.replace(", crc", ", NULL")
+        which = "ORDER BY place" if place is None else "AND place = ?"
+        found = self._all(f"{query} {which}", *key, *([] if place is None else [place]))
+        last = -1
+        with runfile.decoded(self.path):
+            for row in found:
+                if not (last < row[0] < questions and agrees(row[-1], *key, *row[:-1])):
+                    raise self._damaged(f"a row of {one_line(system)} on {one_line(set)} is not what was written")
+                last = row[0]
+            if len(found) < wanted:
+                missing = f"{len(found):,} of the {wanted:,} rows"
+                raise self._damaged(f"it holds {missing} of {one_line(system)} on {one_line(set)}")
+        return found
+
+    def _count(self, set_number: int, system_number: int) -> int:
+        """How many rows there must be."""
+        query = "SELECT rows FROM counts WHERE set_number = ? AND system_number = ?"
+        for (rows,) in self._all(query, set_number, system_number):
+            return int(rows)
+        raise self._damaged("a count of rows is gone")
+
+    def _damaged(self, what: str) -> DataError:
+        return runfile.damaged(self.path, what)
 
     def _numbered(self) -> dict[int, System]:
         systems = self._labelled()
@@ -391,7 +475,7 @@ class Store:
 
     def _set_number(self, name: str) -> int:
         if "sets" not in self._numbers:
-            self._numbers["sets"] = dict(self._all("SELECT name, number FROM sets"))
+            self._numbers["sets"] = {name: number for number, name, _, _ in self._all_sets()}
         return self._number("sets", "question set", name)
 
     def _number(self, table: str, kind: str, name: str) -> int:
@@ -402,8 +486,7 @@ class Store:
 
     def _place(self, set: str, question: str) -> int:
         if set not in self._places:
-            found = self._all("SELECT id, place FROM items WHERE set_number = ?", self._set_number(set))
-            self._places[set] = dict(found)
+            self._places[set] = {item.id: place for place, item in enumerate(self.items(set, passages=False))}
         if question not in self._places[set]:
             raise unknown("question", question, self._places[set], hint=f"It is not in the set {set}.")
         return self._places[set][question]
@@ -411,12 +494,18 @@ class Store:
     def _blob(self, column: str, system: str, set: str, question: str) -> Mapping[str, Any] | None:
         key = (self._set_number(set), self._system_number(system), self._place(set, question))
         found = self._all(
-            f"SELECT {column} FROM verdicts WHERE set_number = ? AND system_number = ? AND place = ?", *key
+            f"SELECT set_number, system_number, place, {column} FROM verdicts "
+            "WHERE set_number = ? AND system_number = ? AND place = ?",
+            *key,
         )
-        if not found or found[0][0] is None:
+        if not found:
+            if self._rows_of(set, system, key[2]):
+                raise self._damaged(f"the {column} of a row is gone")
             return None
-        plain: dict[str, Any] = json.loads(zlib.decompress(found[0][0]))
-        return plain
+        if found[0][:3] != key:
+            raise self._damaged(f"the {column} of a row is that of another")
+        with runfile.decoded(self.path):
+            return None if found[0][3] is None else unpacked(found[0][3])
 
     def _each(self, statement: str, *values: Any) -> Iterator[Any]:
         with runfile.told(self.path):
@@ -445,21 +534,7 @@ def _row(
 ) -> Row:
     taken = None if strategy is None else Strategy(strategy)
     numbers = json.loads(scores)
-    return Row(system, set, question, answer, taken, why, error, numbers, _usage(alone), _usage(paid), *counts)
-
-
-def _item(text: str, passages: str | None) -> Item:
-    plain = from_json(text)
-    question, scenario = plain["question"], plain["scenario"]
-    return Item(
-        question=Question(question["text"], tuple(question["options"]), question["id"]),
-        answers=tuple(plain["answers"]),
-        passages=None if passages is None else tuple(Passage(**each) for each in from_json(passages)),
-        scenario=None if scenario is None else Strategy(scenario),
-        planted=tuple(plain["planted"]),
-        poisoned=frozenset(plain["poisoned"]),
-        group=plain["group"],
-    )
+    return Row(system, set, question, answer, taken, why, error, numbers, usage(alone), usage(paid), *counts)
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> Iterator[str]:
@@ -485,20 +560,3 @@ def _merged(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
 
 def _brief(value: Any) -> str:
     return one_line(str(value), 40) or "(nothing)"
-
-
-def _text(value: Any) -> str:
-    return json.dumps(to_plain(value), ensure_ascii=True)
-
-
-def _listed(usage: Usage | None) -> str | None:
-    """The fields' values in their order, which is what ``_usage`` reads fastest."""
-    return None if usage is None else json.dumps([getattr(usage, each) for each in Usage.__slots__])
-
-
-def _usage(text: str | None) -> Usage | None:
-    return None if text is None else Usage(*json.loads(text))
-
-
-def _packed(value: Mapping[str, Any] | None) -> bytes | None:
-    return None if value is None else zlib.compress(json.dumps(value, allow_nan=False).encode(), _QUICKLY)
