@@ -1,6 +1,7 @@
 # make demo   answers four questions with the embedded model, in an environment of its own (.venv)
 # make test   the whole test suite, with everything that it needs
-# make check  lint and types as well: what CI runs
+# make check  lint, types and every benchmark at its smallest size as well: what CI runs
+# make bench-smoke  every benchmark at its smallest size, to see that it runs
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -8,7 +9,7 @@ PIP     = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 
 # On Linux a plain torch brings gigabytes of CUDA packages; the CPU build is enough for the tests.
 TORCH  ?= $(if $(filter Linux,$(shell uname -s)),torch==2.13.0+cpu,torch==2.13.0)
 
-.PHONY: demo test check lint types fast clean
+.PHONY: demo test check lint types fast bench-smoke clean
 
 demo: $(VENV)/core
 	$(VENV)/bin/arbitrag demo
@@ -19,7 +20,10 @@ test: $(VENV)/dev
 fast: $(VENV)/dev
 	$(VENV)/bin/python -m pytest -m "not slow and not peer"
 
-check: lint types test
+bench-smoke: $(VENV)/dev
+	$(VENV)/bin/python benchmarks/_smoke.py
+
+check: lint types test bench-smoke
 
 lint: $(VENV)/dev
 	$(VENV)/bin/ruff check .

@@ -12,6 +12,7 @@ from arbitrag.llm.engine import Codec, Engine
 from arbitrag.llm.tokenizer import TextCodec
 
 TOKENIZER = Path(__file__).parent.parent / "src" / "arbitrag" / "lab" / "embedded"
+LAYERS, VOCABULARY = 15, 5120
 WORDS = ("river", "stone", "film", "city", "year", "born", "house", "paper", "light", "north", "king", "winter", "song")
 
 
@@ -34,8 +35,8 @@ class NumberCodec:
         return " ".join(map(str, ids))
 
 
-def random_llama(seed: int, *, context: int = 4096) -> Any:
-    """106 million parameters in 15 layers, float32, on the CPU."""
+def random_llama(seed: int, *, context: int = 4096, layers: int = LAYERS) -> Any:
+    """106 million parameters in 15 layers, float32, on the CPU; its vocabulary is at least the lab tokenizer's."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -43,10 +44,10 @@ def random_llama(seed: int, *, context: int = 4096) -> Any:
     config = LlamaConfig(
         hidden_size=768,
         intermediate_size=2048,
-        num_hidden_layers=15,
+        num_hidden_layers=layers,
         num_attention_heads=12,
         num_key_value_heads=12,
-        vocab_size=4096,
+        vocab_size=VOCABULARY,
         max_position_embeddings=context,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -64,12 +65,13 @@ def engine_of(model: Any, codec: Codec | None = None, **options: Any) -> Engine:
 def lab_codec() -> TextCodec:
     """The embedded model's tokenizer, with no token that ends a text: every answer has its full length."""
     codec = TextCodec.from_folder(TOKENIZER)
+    assert codec.vocabulary_size <= VOCABULARY, "the lab's tokenizer has outgrown the random model"
     codec.eos_ids = frozenset()
     return codec
 
 
 def random_prompt(draw: random.Random, tokens: int) -> Prompt:
-    return Prompt(text=" ".join(str(draw.randrange(4, 4096)) for _ in range(tokens)), lead=" ")
+    return Prompt(text=" ".join(str(draw.randrange(4, VOCABULARY)) for _ in range(tokens)), lead=" ")
 
 
 def random_text(draw: random.Random, words: int) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from _bench import Bench, alternate
-from _random_llama import TOKENIZER, NumberCodec, engine_of, lab_codec, random_llama, random_prompt, random_text
+from _random_llama import LAYERS, TOKENIZER, NumberCodec, engine_of, lab_codec, random_llama, random_prompt, random_text
 
 from arbitrag.llm.base import LLM, Prompt, Sampling
 from arbitrag.llm.engine import Engine
@@ -51,7 +51,7 @@ def joined_or_not(bench: Bench, runner: asyncio.Runner, draw: random.Random) -> 
         for ask in mixed(draw, QUESTIONS):
             await ask(llm)
 
-    rounds = bench.pick(quick=3, full=11)
+    rounds = bench.pick(smoke=1, quick=3, full=11)
     turns, joined = alternate(lambda: runner.run(in_turn()), lambda: runner.run(together()), rounds=rounds)
     bench.ratio(f"{QUESTIONS} questions, one at a time / together", turns, joined, at_least=4)
     runner.run(llm.aclose())
@@ -78,7 +78,7 @@ def against_transformers(bench: Bench, runner: asyncio.Runner, draw: random.Rand
         with torch.inference_mode():
             model.generate(ids, attention_mask=mask, generation_config=settings)
 
-    mine, plain = alternate(lambda: runner.run(ours()), theirs, rounds=bench.pick(quick=2, full=9))
+    mine, plain = alternate(lambda: runner.run(ours()), theirs, rounds=bench.pick(smoke=1, quick=2, full=9))
     bench.ratio(f"batch of {ROWS}, engine / transformers generate", mine, plain, at_most=1.1)
     runner.run(engine.aclose())
 
@@ -100,7 +100,7 @@ def own_cost(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: A
 
     runtime.forward = timed  # type: ignore[method-assign]
     began = time.perf_counter()
-    runner.run(engine.generate(random_prompt(draw, 8), Sampling(max_tokens=bench.pick(quick=48, full=256))))
+    runner.run(engine.generate(random_prompt(draw, 8), Sampling(max_tokens=bench.pick(smoke=8, quick=48, full=256))))
     whole = time.perf_counter() - began
     bench.figure("a step beyond the forward pass", 100 * (whole / inside - 1), unit="%", at_most=5)
     runner.run(engine.aclose())
@@ -111,7 +111,7 @@ def main() -> None:
     draw = random.Random(bench.options.seed)
     with asyncio.Runner() as runner:
         joined_or_not(bench, runner, draw)
-        model = random_llama(bench.options.seed)
+        model = random_llama(bench.options.seed, layers=bench.pick(smoke=2, quick=LAYERS, full=LAYERS))
         against_transformers(bench, runner, draw, model)
         own_cost(bench, runner, draw, model)
     bench.finish(questions=QUESTIONS, rows=ROWS, answer_tokens=ANSWER, parameters_million=106)

@@ -153,8 +153,8 @@ def run_step(step: str, folder: Path, *rest: str) -> None:
 
 def main() -> None:
     bench = Bench("bm25", __doc__, packages=["tantivy", "arbitrag"])
-    count = bench.pick(quick=100_000, full=1_000_000)
-    rounds = bench.pick(quick=9, full=15)
+    count = bench.pick(smoke=2_000, quick=100_000, full=1_000_000)
+    rounds = bench.pick(smoke=2, quick=9, full=15)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.perf_counter()

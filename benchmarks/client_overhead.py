@@ -57,7 +57,7 @@ async def many(calls: int, ask: Callable[[], Awaitable[str]]) -> None:
 
 def main() -> None:
     bench = Bench("client_overhead", __doc__, packages=("openai", "httpx"))
-    calls, rounds = bench.pick(quick=300, full=2000), bench.pick(quick=5, full=7)
+    calls, rounds = bench.pick(smoke=64, quick=300, full=2000), bench.pick(smoke=1, quick=5, full=7)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         os.environ.pop(name, None)
     with server() as base_url, asyncio.Runner() as runner:

@@ -38,7 +38,7 @@ async def measure(bench: Bench, lab: LabModel, count: int) -> None:
 def main() -> None:
     bench = Bench("demo_rates", __doc__)
     bench.parser.add_argument("--checkpoint", type=Path, help="a folder with a lab model; the embedded one without")
-    count = bench.pick(quick=50, full=200)
+    count = bench.pick(smoke=4, quick=50, full=200)
     try:
         asyncio.run(measure(bench, open_checkpoint(bench.options.checkpoint), count))
     except ArbitragError as error:

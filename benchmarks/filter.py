@@ -76,7 +76,7 @@ async def measure(bench: Bench, encoder: Encoder) -> int:
         lists = [[each.text for each in item.passages or ()] for item in items(f"{data}?poisoned=0&k={k}")]
         vectors = [await encoder.encode(texts, kind="passage") for texts in lists]
         bench.figure(f"{k} clean passages, .90 quantile of the nearest one's cosine", calibrate(vectors))
-    for poisoned in bench.pick(quick=(0, 1, 3), full=range(K + 1)):
+    for poisoned in bench.pick(smoke=(1,), quick=(0, 1, 3), full=range(K + 1)):
         given = items(f"{data}?poisoned={poisoned}&k={K}&seed={bench.options.seed}")
         count = len(given)
         for form, made in (("plain", given), ("question in front", [prefixed(item) for item in given])):
@@ -100,6 +100,8 @@ def main() -> None:
     bench = Bench("filter", __doc__, packages=("numpy",))
     bench.parser.add_argument("--data", type=Path, default=DATA, help="realtimeqa_poisoned.jsonl")
     bench.parser.add_argument("--encoder", default="hash", help="an encoder's address, such as st:MODEL")
+    if not bench.options.data.is_file():
+        bench.skip(f"there is no {bench.options.data}")
     questions = asyncio.run(measure(bench, open_encoder(bench.options.encoder)))
     bench.finish(questions=questions, k=K, encoder=bench.options.encoder)
 

@@ -225,10 +225,12 @@ def kill_often(docs: Path, target: Path, batch: int, times: int, longest_s: floa
 def main() -> None:
     bench = Bench("hybrid", __doc__, packages=["tantivy", "faiss-cpu", "numpy"])
     seed = bench.options.seed
-    count = bench.pick(quick=60_000, full=1_000_000)
-    kills, longest_s = bench.pick(quick=(3, 3.0), full=(10, 60.0))
-    batch = bench.pick(quick=2_000, full=100_000)  # passages committed together; the default is that of the full run
-    asked = bench.pick(quick=30, full=200)
+    count = bench.pick(smoke=2_000, quick=60_000, full=1_000_000)
+    kills, longest_s = bench.pick(smoke=(1, 1.0), quick=(3, 3.0), full=(10, 60.0))
+    batch = bench.pick(
+        smoke=500, quick=2_000, full=100_000
+    )  # passages committed together; the default is that of the full run
+    asked = bench.pick(smoke=3, quick=30, full=200)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as name:
         folder = Path(name)
         write_passages(folder / "small", count // 10, seed)

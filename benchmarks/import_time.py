@@ -21,7 +21,7 @@ def run(*arguments: str) -> Callable[[], object]:
 
 def main() -> None:
     bench = Bench("import_time", __doc__)
-    rounds = bench.pick(quick=15, full=60)
+    rounds = bench.pick(smoke=1, quick=15, full=60)
     bare, imported, helped = alternate(
         run("-c", "pass"), run("-c", "import arbitrag"), run("-m", "arbitrag", "--help"), rounds=rounds
     )

@@ -50,8 +50,8 @@ class Measurement:
 
     async def memory(self) -> tuple[list[Case], list[str]]:
         """Closed book. Gives the cases and replies for the probe."""
-        known = self._some(self.world.known, quick=800, full=len(self.world.known))
-        late = self._some(self.world.late, quick=200, full=len(self.world.late))
+        known = self._some(self.world.known, smoke=24, quick=800, full=len(self.world.known))
+        late = self._some(self.world.late, smoke=24, quick=200, full=len(self.world.late))
         cases = closed_book([*known, *late], self.rng)
         replies = await self.asker.replies(cases)
         right = [case.right(reply) for case, reply in zip(cases, replies, strict=True)]
@@ -72,7 +72,7 @@ class Measurement:
         return cases, replies
 
     async def reading(self) -> None:
-        facts = self._some(self.world.late, quick=120, full=len(self.world.late))
+        facts = self._some(self.world.late, smoke=24, quick=120, full=len(self.world.late))
         for count, bar in ((5, 90), (10, 85), (20, 75)):
             cases = by_form(self.world, facts, count, self.rng)
             replies = await self.asker.replies(cases)
@@ -84,7 +84,7 @@ class Measurement:
         self.sizes["read, each"] = len(facts)
 
     async def irrelevant(self) -> None:
-        facts = self._some(self.world.known, quick=200, full=1000)
+        facts = self._some(self.world.known, smoke=24, quick=200, full=1000)
         alone = closed_book(facts, self.rng)
         beside = [
             Case(case.fact, case.question, in_context(self.world, case.fact, "irrelevant", K, self.rng).passages)
@@ -99,7 +99,7 @@ class Measurement:
         self.sizes["irrelevant"] = len(facts)
 
     async def poison(self) -> None:
-        facts = self._some(self.world.known, quick=240, full=1600)
+        facts = self._some(self.world.known, smoke=80, quick=240, full=1600)
         for count in (1, K):
             cases = [in_context(self.world, fact, "poisoned", count, self.rng) for fact in facts]
             replies = await self.asker.replies(cases)
@@ -160,7 +160,7 @@ class Measurement:
         return max(found)
 
     async def arbitration(self) -> None:
-        number = self.bench.pick(quick=240, full=2000)
+        number = self.bench.pick(smoke=40, quick=240, full=2000)
         known = [fact for fact in self.world.known if self.world.status(fact) == "known"]
         cases = []
         for index in range(number):
@@ -192,8 +192,8 @@ class Measurement:
         kit = Kit.of(self.lab.llm, FixedRetriever(case.passages), limits=Limits(answer_tokens=ANSWER_TOKENS))
         return await answer(case.question, TrustMargin(k=K), kit)
 
-    def _some(self, facts: Sequence, *, quick: int, full: int) -> list:  # type: ignore[type-arg]
-        return self.rng.sample(list(facts), min(len(facts), self.bench.pick(quick=quick, full=full)))
+    def _some(self, facts: Sequence, *, smoke: int, quick: int, full: int) -> list:  # type: ignore[type-arg]
+        return self.rng.sample(list(facts), min(len(facts), self.bench.pick(smoke=smoke, quick=quick, full=full)))
 
 
 def _candidate(verdict: Verdict, origin: Strategy) -> str | None:

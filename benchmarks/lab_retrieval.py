@@ -49,7 +49,7 @@ def measure(bench: Bench, mode: str, kind: str, pairs: Sequence[tuple[Relevant, 
 
 def main() -> None:
     bench = Bench("lab_retrieval", __doc__)
-    size, count = bench.pick(quick=8_000, full=50_000), bench.pick(quick=200, full=1_000)
+    size, count = bench.pick(quick=8_000, full=50_000), bench.pick(smoke=20, quick=200, full=1_000)
     world = open_world(SEED)
     labels: list[Label] = []
     with tempfile.TemporaryDirectory() as folder:

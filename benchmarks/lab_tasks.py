@@ -43,7 +43,7 @@ async def replies(lab: LabModel, tasks: list[Task]) -> list[str]:
 
 
 async def measure(bench: Bench, lab: LabModel) -> None:
-    every = bench.pick(quick=24, full=200)
+    every = bench.pick(smoke=2, quick=24, full=200)
     drawn = Tasks(lab.world, random.Random(f"held out {bench.options.seed}"))
     problems: dict[str, Counter[str]] = {}
     for name in TASKS:

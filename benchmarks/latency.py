@@ -107,7 +107,7 @@ async def once(method: Method, kit: Kit) -> None:
 
 def main() -> None:
     bench = Bench("latency", __doc__, packages=("openai", "httpx"))
-    rounds = bench.pick(quick=3, full=11)
+    rounds = bench.pick(smoke=1, quick=3, full=11)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         os.environ.pop(name, None)
     methods = {name: method_from(name) for name in ("direct", *BARS)}

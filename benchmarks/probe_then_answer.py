@@ -9,7 +9,7 @@ import asyncio
 import random
 
 from _bench import Bench, alternate
-from _random_llama import engine_of, random_llama, random_prompt
+from _random_llama import LAYERS, engine_of, random_llama, random_prompt
 
 from arbitrag.llm.base import Sampling
 
@@ -19,7 +19,7 @@ PROMPT, ANSWER, LAYER = 2000, 16, 7
 def main() -> None:
     bench = Bench("probe_then_answer", __doc__, packages=("torch", "transformers"))
     draw = random.Random(bench.options.seed)
-    engine = engine_of(random_llama(bench.options.seed))
+    engine = engine_of(random_llama(bench.options.seed, layers=bench.pick(smoke=LAYER + 1, quick=LAYERS, full=LAYERS)))
 
     async def answer(*, probe: bool) -> None:
         prompt = random_prompt(draw, PROMPT)
@@ -31,7 +31,7 @@ def main() -> None:
         both, only = alternate(
             lambda: runner.run(answer(probe=True)),
             lambda: runner.run(answer(probe=False)),
-            rounds=bench.pick(quick=3, full=15),
+            rounds=bench.pick(smoke=1, quick=3, full=15),
         )
         runner.run(engine.aclose())
     bench.ratio("probe then answer / answer", both, only, at_most=1.02)

@@ -108,7 +108,7 @@ def reported(path: Path) -> dict[str, Any]:
 
 def main() -> None:
     bench = Bench("report", __doc__, packages=("numpy",))
-    questions = bench.pick(quick=4_000, full=20_000)
+    questions = bench.pick(smoke=100, quick=4_000, full=20_000)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.db"
         fabricate(path, questions, bench.options.seed)

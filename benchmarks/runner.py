@@ -74,7 +74,7 @@ async def sharing(bench: Bench, folder: Path) -> None:
     from arbitrag.methods import load
     from arbitrag.run import answer, open_kit
 
-    count, batch = bench.pick(quick=(120, 60), full=(1000, BATCH))
+    count, batch = bench.pick(smoke=(8, 4), quick=(120, 60), full=(1000, BATCH))
     methods = [load(name)() for name in THREE]
     items = open_set(f"lab:questions?count={count}", seed=bench.options.seed).items
     ours, theirs = [], []
@@ -116,7 +116,7 @@ async def overhead(bench: Bench, folder: Path) -> None:
             await asyncio.sleep(LATENCY_S)
             return Generation("yes", "stop")
 
-    count, rounds = bench.pick(quick=(600, 3), full=(2000, 7))
+    count, rounds = bench.pick(smoke=(40, 1), quick=(600, 3), full=(2000, 7))
     await _overhead(bench, folder, "in this process", Waiting(), count, rounds)
     with served() as base_url:
         model = open_llm(f"openai:scripted@{base_url}")
@@ -180,7 +180,7 @@ def kills(bench: Bench, folder: Path) -> None:
     from arbitrag.testing import ScriptedServer
     from arbitrag.testing.server import Fault
 
-    count, times = bench.pick(quick=(120, 4), full=(500, 20))
+    count, times = bench.pick(smoke=(12, 1), quick=(120, 4), full=(500, 20))
     rng = random.Random(bench.options.seed)
     questions = folder / "kills.jsonl"
     questions.write_text("".join(_ROW.format(n=n) for n in range(count)))
@@ -286,7 +286,7 @@ async def faults(bench: Bench, folder: Path) -> None:
     from arbitrag.testing.server import Fault
     from arbitrag.types import Passage, Question
 
-    count = bench.pick(quick=100, full=500)
+    count = bench.pick(smoke=20, quick=100, full=500)
     rng = random.Random(bench.options.seed)
     kinds = [Fault.busy(), Fault.error(), Fault.slow(3.0), Fault.cut(), Fault.says("<html>busy</html>")]
 
@@ -337,9 +337,9 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 part(Path(folder))
     bench.finish(
-        questions=bench.pick(quick=120, full=1000),
+        questions=bench.pick(smoke=8, quick=120, full=1000),
         under_way=WIDTH,
-        killed=bench.pick(quick=4, full=20),
+        killed=bench.pick(smoke=1, quick=4, full=20),
         only=bench.options.only,
     )
 

@@ -9,7 +9,7 @@ import asyncio
 import random
 
 from _bench import Bench, alternate
-from _random_llama import engine_of, random_llama, random_prompt
+from _random_llama import LAYERS, engine_of, random_llama, random_prompt
 
 PROMPT, CONTINUATION = 2000, 8
 
@@ -17,14 +17,14 @@ PROMPT, CONTINUATION = 2000, 8
 def main() -> None:
     bench = Bench("shared_scoring", __doc__, packages=("torch", "transformers"))
     draw = random.Random(bench.options.seed)
-    engine = engine_of(random_llama(bench.options.seed))
+    engine = engine_of(random_llama(bench.options.seed, layers=bench.pick(smoke=2, quick=LAYERS, full=LAYERS)))
     with asyncio.Runner() as runner:
 
         def score(count: int) -> None:
             texts = [random_prompt(draw, CONTINUATION).text or "" for _ in range(count)]
             runner.run(engine.score(random_prompt(draw, PROMPT), texts))
 
-        rounds = bench.pick(quick=3, full=11)
+        rounds = bench.pick(smoke=1, quick=3, full=11)
         eight, one = alternate(lambda: score(8), lambda: score(1), rounds=rounds)
         runner.run(engine.aclose())
     bench.ratio("8 continuations / 1", eight, one, at_most=1.3)

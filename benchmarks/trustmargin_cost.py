@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from _bench import Bench, alternate
-from _random_llama import TOKENIZER, engine_of, lab_codec, random_llama, random_text
+from _random_llama import LAYERS, TOKENIZER, engine_of, lab_codec, random_llama, random_text
 
 from arbitrag.kit import Kit, Limits
 from arbitrag.methods.rag import Rag
@@ -87,7 +87,7 @@ def main() -> None:
     bench = Bench("trustmargin_cost", __doc__, packages=("torch", "transformers"))
     bench.parser.add_argument("--reference", type=Path, help="a checkout of mojixu/TrustMargin")
     seed, folder = bench.options.seed, bench.options.reference
-    model = random_llama(seed)
+    model = random_llama(seed, layers=bench.pick(smoke=2, quick=LAYERS, full=LAYERS))
     tokens: list[int] = []
     with asyncio.Runner() as runner:
         sides = [
@@ -95,7 +95,7 @@ def main() -> None:
         ]
         if folder is not None:
             sides += reference_sides(model, folder, seed)
-        times = alternate(*sides, rounds=bench.pick(quick=2, full=7), warm_up=bench.pick(quick=0, full=1))
+        times = alternate(*sides, rounds=bench.pick(smoke=1, quick=2, full=7), warm_up=bench.pick(quick=0, full=1))
     bench.ratio("TrustMargin / plain RAG", times[0], times[1], at_most=1.35)
     if folder is not None:
         bench.ratio("the same, published code", times[2], times[3])
