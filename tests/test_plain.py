@@ -91,3 +91,8 @@ def test_the_place_of_a_wrong_item_is_named() -> None:
 def test_only_json_is_json(text: str) -> None:
     with pytest.raises(ValueError, match=r"not JSON|nested|Expecting"):
         parse_json(text)
+
+
+def test_a_whole_number_that_no_float_holds_is_told() -> None:
+    with pytest.raises(ValueError, match="'score' is a number of 401 digits"):
+        from_plain(Passage, {"text": "x", "score": 10**400})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -285,3 +287,14 @@ async def test_a_trace_survives_its_file(tmp_path: Path) -> None:
     trace = (await asked("trustmargin")).trace
     save_trace(trace, tmp_path / "trace.json")
     assert to_plain(load_trace(tmp_path / "trace.json")) == to_plain(trace)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_trace_without_the_second_prompt_leaves_no_call_unawaited(tmp_path: Path) -> None:
+    model = ScriptedLLM(lambda _: "Paris", lambda prompt, text: -1.0)
+    kit = Kit.of(model, FixedRetriever([Passage("The capital is Paris.", id="a")]))
+    trace = asyncio.run(answer("Who?", "trustmargin", kit)).trace
+    without = {name: text for name, text in trace.prompts["llm"].items() if name != "rag/answer"}
+    with pytest.raises(TraceError, match="no prompt 'rag/answer'"):
+        replay(replace(trace, prompts={"llm": without}))
+    gc.collect()

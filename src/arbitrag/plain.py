@@ -87,7 +87,10 @@ def _read(kind: Any, plain: Any, where: str) -> Any:
 
 def _checked(kind: type, plain: Any, where: str) -> Any:
     if kind is float and type(plain) is int:
-        return float(plain)
+        try:
+            return float(plain)
+        except OverflowError:
+            raise ValueError(f"{_quoted(where)}is a number of {len(str(abs(plain)))} digits") from None
     if type(plain) is not kind:
         raise ValueError(f"{_quoted(where)}is {describe(plain)}; expected {_WORDS[kind]}")
     return plain

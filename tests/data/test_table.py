@@ -116,3 +116,10 @@ def test_a_heading_alone(tmp_path: Path) -> None:
     (tmp_path / "set.csv").write_text("question,answers\n")
     with pytest.raises(DataError, match="the question set set is empty"):
         open_set(tmp_path / "set.csv")
+
+
+def test_a_heading_with_a_line_end_in_it_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_bytes(b"id,question\rx,answers\n1,Who?,Paris\n")
+    with pytest.raises(DataError):
+        list(open_source(path).rows())

@@ -30,7 +30,11 @@ DELIMITERS = ",;\t"
 def columns(heading: str) -> tuple[str, tuple[str, ...]] | None:
     """What separates the cells of a heading, and their names; None for a line that has no column 'question'."""
     for delimiter in DELIMITERS:
-        names = tuple(name.strip() for name in next(csv.reader([heading], delimiter=delimiter), []))
+        try:
+            cells = next(csv.reader([heading], delimiter=delimiter), [])
+        except csv.Error:  # a line end in the middle of it
+            continue
+        names = tuple(name.strip() for name in cells)
         if "question" in names:
             return delimiter, names
     return None

@@ -127,10 +127,11 @@ class TrustMargin:
 
     async def _candidates(self, question: Question, fit: Fit, kit: Kit) -> tuple[Candidate, Candidate]:
         """The answer from memory and the one from the passages (without text when there are none)."""
-        asked = [kit.llm.generate(kit.llm.prompt("direct/answer", question=question))]
+        prompts = [kit.llm.prompt("direct/answer", question=question)]
         if fit.kept:
-            asked.append(kit.llm.generate(kit.llm.prompt("rag/answer", question=question, passages=fit.kept)))
-        texts = [as_option(clean_answer(reply.text), question.options) for reply in await gather(*asked)]
+            prompts.append(kit.llm.prompt("rag/answer", question=question, passages=fit.kept))
+        replies = await gather(*map(kit.llm.generate, prompts))
+        texts = [as_option(clean_answer(reply.text), question.options) for reply in replies]
         read = tuple(passage.id for passage in fit.kept)
         return (
             Candidate(texts[0], Strategy.MEMORY),
@@ -140,11 +141,12 @@ class TrustMargin:
     async def _score(self, question: Question, fit: Fit, d: str, r: str, kit: Kit) -> dict[str, float]:
         """The six mean log-probabilities, by the names that ``Margins.of`` takes."""
         scorer, answers = kit.scorer, (d, r)
-        q, qp, p = await gather(
-            scorer.score(scorer.prompt("direct/answer", question=question), answers),
-            scorer.score(scorer.prompt("rag/answer", question=question, passages=fit.kept), answers),
-            scorer.score(scorer.prompt("trustmargin/passages_only", passages=fit.kept), answers),
+        prompts = (
+            scorer.prompt("direct/answer", question=question),
+            scorer.prompt("rag/answer", question=question, passages=fit.kept),
+            scorer.prompt("trustmargin/passages_only", passages=fit.kept),
         )
+        q, qp, p = await gather(*(scorer.score(prompt, answers) for prompt in prompts))
         views = {"q": q.means, "qp": qp.means, "p": p.means}
         return {f"{view}_{name}": mean for view, means in views.items() for name, mean in zip("dr", means, strict=True)}
 

@@ -107,9 +107,10 @@ class AllocatorGate:
         await nearest_examples(kit, "any", 1, self.examples)
 
     async def ask(self, question: Question, kit: Kit) -> Gated:
+        prompt = kit.llm.prompt("direct/answer", question=question)
         allocated, reply = await gather(
             allocate(replace(question, options=()), kit, shots=self.shots, examples=self.examples),
-            kit.llm.generate(kit.llm.prompt("direct/answer", question=question)),
+            kit.llm.generate(prompt),
         )
         share = 0 if allocated.value is None else allocated.value.generation
         text = settle(clean_answer(reply.text), question.options)
