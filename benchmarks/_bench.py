@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import random
 import statistics
@@ -53,6 +54,7 @@ class Bench:
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
         parser.add_argument("--write", action="store_true", help=f"write benchmarks/results/{name}.json")
         parser.add_argument("--seed", type=int, default=0)
+        os.environ.setdefault("ARBITRAG_CACHE", "off")  # what was found out about a server is no part of a measurement
         self.parser = parser
         self.name = name
         self._packages = packages

@@ -29,6 +29,12 @@ def columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test finds out about a server is forgotten with it: ports come again, with other servers."""
+    monkeypatch.setenv("ARBITRAG_CACHE", "off")
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The repository's root folder."""

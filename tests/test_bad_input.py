@@ -162,7 +162,7 @@ ERRORS = [
     ("methods --llm lba", 2, r"UsageError: unknown backend 'lba'\. Did you mean 'lab'\?.*"),
     # models
     ("ask Who? --llm openai:gpt-4o-mini", 2, r"UsageError: OpenAI needs a key .* export OPENAI_API_KEY=.*"),
-    ("ask Who? --llm openai:x@{2} --method direct", 1, r"BackendError: .*{2}.*"),
+    ("ask Who? --llm openai:x@{2} --method direct", 1, r"UnreachableError: .*{2}.*"),
     ("ask Who? --llm onnx:{0}/nowhere", 1, r"DataError: there is no folder {0}/nowhere; .*"),
     ("ask Who? --llm onnx:{0}/vacant", 1, r"DataError: {0}/vacant has neither .*"),
     (

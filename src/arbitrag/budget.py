@@ -20,8 +20,23 @@ from typing import TypeVar
 
 from arbitrag.errors import BudgetError, UsageError
 from arbitrag.kit import Kit, Model
-from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Price, Prompt, Sampling, Scores, Tokens
+from arbitrag.llm.base import (
+    LLM,
+    Distributions,
+    Generation,
+    Inspection,
+    Offer,
+    Price,
+    Prompt,
+    Reading,
+    Sampling,
+    Scores,
+    Tokens,
+    offer_of,
+    reading_of,
+)
 from arbitrag.trace import money_of
+from arbitrag.types import Need
 
 A = TypeVar("A", bound=Generation | Scores | Inspection | Distributions)
 
@@ -168,6 +183,12 @@ class MeteredLLM:
 
     async def offer(self) -> Offer:
         return await self.backend.offer()
+
+    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
+        return await offer_of(self.backend, needs, fresh=fresh)
+
+    async def reading(self, tight: Callable[[], bool]) -> Reading:
+        return await reading_of(self.backend, tight)
 
     def count_tokens(self, text: Prompt | str) -> int:
         return self.backend.count_tokens(text)

@@ -11,6 +11,7 @@ ArbitragError
 ├── TraceError          a trace that cannot be replayed with these settings
 ├── BudgetError         a request that would pass the limit on tokens or money; it was not made (exit status 3)
 └── BackendError        a model or server failed after all retries; carries the HTTP status where there is one
+    └── UnreachableError    a server that has answered nothing yet cannot be reached, or refuses the key
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ class BackendError(ArbitragError):
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
+
+
+class UnreachableError(BackendError):
+    """It ends a run at its first question, because it would fail every other one as well."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,6 +11,8 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -18,8 +20,8 @@ from arbitrag.encode.base import Encoder, Vectors
 from arbitrag.encode.heads import Similarities, compare
 from arbitrag.encode.reuse import Pool, encode_passages, stored_vectors
 from arbitrag.errors import CapabilityError, ContextError
-from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores
-from arbitrag.prompts import Field, PromptBook
+from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores, reading_of
+from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.stages.fit import Fit, fit
 from arbitrag.trace import Recorder, Result
@@ -34,6 +36,9 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+
+SMALLEST_CONTEXT = 2048  # tokens that every model in use reads at the least
+TEMPLATE_TOKENS = 8  # what a chat template adds to a message, where the server counts only texts
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,41 @@ class Model:
         )
 
     async def _fit(self, passages: Sequence[Passage], prompt: str, reply: int, fields: Mapping[str, Field]) -> Fit:
-        form = self.book.find(prompt)
-        count = self.backend.count_tokens
+        form, estimate = self.book.find(prompt), self.backend.count_tokens
+
+        def tight() -> bool:
+            """Whether something may have to be left out, even if the estimate is wrong by a factor of two."""
+            of_passages = sum(estimate(form.passage_text(n, each)) for n, each in enumerate(passages, 1))
+            whole = estimate(form.render(passages=tuple(passages), **fields)) + reply
+            return 2 * of_passages > self.limits.context_tokens or 2 * whole > SMALLEST_CONTEXT
+
+        reading = await reading_of(self.backend, tight)
+        window = reading.context_tokens
+        if reading.counted is None:
+            found = self._fitted(passages, form, reply, fields, window, estimate)
+            return replace(found, doubt=reading.doubt) if found.dropped or found.cuts else found
+        tokens: dict[str, int] = {}
+        texts = [form.passage_text(number, each) for number, each in enumerate(passages, 1)]
+        ahead = list(accumulate(map(estimate, texts), initial=0))  # those that may be read are counted side by side
+        missing = [text for text, before in zip(texts, ahead[:-1], strict=True) if before <= self.limits.context_tokens]
+        while True:
+            tokens.update(zip(missing, await reading.counted(missing), strict=True))
+            try:
+                return self._fitted(passages, form, reply, fields, window, partial(_looked_up, tokens))
+            except _NotCounted as error:
+                missing = [error.text]
+
+    def _fitted(
+        self,
+        passages: Sequence[Passage],
+        form: PromptFile,
+        reply: int,
+        fields: Mapping[str, Field],
+        window: int | None,
+        count: Callable[[Prompt | str], int],
+    ) -> Fit:
+        """The passages that fit into the run's limit and the model's ``window``, by this count of tokens."""
         room = self.limits.context_tokens
-        window = (await self.backend.offer()).context_tokens
         if window is not None:
             spent = count(form.render(passages=(), **fields)) + reply
             if spent > window:
@@ -133,6 +169,24 @@ class Model:
             f"the question takes {tokens:,} tokens and an answer up to {reply:,}, "
             f"but {self.backend.name} reads {window:,} in all; shorten it or use a longer context"
         )
+
+
+class _NotCounted(Exception):
+    """A text whose tokens are not known yet."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def _looked_up(tokens: Mapping[str, int], text: Prompt | str) -> int:
+    """The tokens of a text, or of a prompt's messages and what a template adds; raises _NotCounted for a new text."""
+    if isinstance(text, Prompt):
+        parts = [message.text for message in text.messages] if text.text is None else [text.text]
+        return sum(_looked_up(tokens, part) + TEMPLATE_TOKENS for part in parts)
+    if text and text not in tokens:
+        raise _NotCounted(text)
+    return tokens[text] if text else 0
 
 
 @overload

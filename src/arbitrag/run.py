@@ -18,10 +18,10 @@ from arbitrag.arguments import check_arguments, chosen_method, question_of
 from arbitrag.budget import Budget
 from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
-from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UsageError
+from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
-from arbitrag.llm.base import LLM, Price
+from arbitrag.llm.base import LLM, Price, offer_of
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
@@ -52,14 +52,15 @@ async def check(method: Method, kit: Kit) -> None:
             f"{method.name} compares texts, and there is no encoder.\n"
             "Give one (--encoder hash needs no model; --encoder st:MODEL, bge-m3:MODEL), or an index with vectors."
         )
-    offer = await kit.llm.backend.offer()
+    of_model = needs.of_model
+    own = kit.scorer.backend is kit.llm.backend
+    offer = await offer_of(kit.llm.backend, of_model if own else of_model & ~Need.SCORE)
     offered, name, evidence = offer.needs, kit.llm.backend.name, offer.evidence
-    if kit.scorer.backend is not kit.llm.backend:  # then it alone is asked for likelihoods
-        scorer = await kit.scorer.backend.offer()
+    if not own:  # then the scorer alone is asked for likelihoods
+        scorer = await offer_of(kit.scorer.backend, of_model & Need.SCORE)
         offered = offered & ~Need.SCORE | scorer.needs & Need.SCORE
         name, evidence = f"{name} with the scorer {kit.scorer.backend.name}", (*evidence, *scorer.evidence)
-    asked = needs.of_model
-    if missing := asked & ~offered:
+    if missing := of_model & ~offered:
         about = tuple(f"{each.name.lower()}:" for each in missing if each.name)
         found = "".join(f"\n  {line}" for line in evidence if line.startswith(about))
         ways = (
@@ -69,7 +70,7 @@ async def check(method: Method, kit: Kit) -> None:
         )
         others = running_with(offered | kit.offers)
         raise CapabilityError(
-            f"{method.name} needs {asked.names()}; {name} offers {offered.names()}.{found}\n"
+            f"{method.name} needs {of_model.names()}; {name} offers {offered.names()}.{found}\n"
             + (f"{ways}, or take a method that runs here: {listed(others, 'or')}\n" if others else f"{ways}\n")
             + f"What each needs, and what runs: arbitrag methods --llm {kit.llm.backend.name}"
         )
@@ -170,7 +171,8 @@ async def answer_all(
     A question that fails yields a Failure and the others go on. Questions are taken as they are needed, a few times
     ``concurrency`` ahead of the verdict that is waited for, so that a slow one does not hold up the rest. ``given`` are
     passages by question id, which are read for these questions instead of what the kit's retriever finds. Beyond a
-    ``budget`` questions yield a Failure with a BudgetError. Raises CapabilityError before the first question.
+    ``budget`` questions yield a Failure with a BudgetError. Raises CapabilityError before the first question, and
+    UnreachableError at the first one that shows that no question can be answered.
     """
     if concurrency < 1:
         raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
@@ -196,14 +198,20 @@ async def answer_all(
     try:
         for question in questions:
             if len(waiting) >= _AHEAD * concurrency:
-                yield await waiting.popleft()
+                yield _unless_unreachable(await waiting.popleft())
             waiting.append(asyncio.create_task(one(question)))
         while waiting:
-            yield await waiting.popleft()
+            yield _unless_unreachable(await waiting.popleft())
     finally:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _unless_unreachable(outcome: Verdict | Failure) -> Verdict | Failure:
+    if isinstance(outcome, Failure) and isinstance(outcome.error, UnreachableError):
+        raise outcome.error
+    return outcome
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ class Call:
 
     ``request`` and ``result`` are plain JSON values; a failed call has an ``error`` and no result. A ``cached`` one was
     answered from a cache, and ``computed`` is what the answer cost when it was computed. ``doubt`` says what of a
-    server's report on tokens was not counted.
+    server's report on tokens was not counted, or that tokens were estimated.
     """
 
     kind: Kind
@@ -171,7 +171,9 @@ class Recorder:
 
 
 def _cost(result: Result, part: Named) -> dict[str, Any]:
-    if isinstance(result, tuple | Fit | Vectors | Similarities):
+    if isinstance(result, Fit):
+        return {"doubt": result.doubt}
+    if isinstance(result, tuple | Vectors | Similarities):
         return {}
     tokens = result.tokens
     cost = {"read": tokens.read, "reused": tokens.reused, "written": tokens.written}

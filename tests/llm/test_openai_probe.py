@@ -63,7 +63,8 @@ async def test_a_server_is_believed_for_what_it_showed(style: Any, chat: bool, n
     assert bool(lines(offer, "logprobs: yes")) == (style != "none")
     assert bool(lines(offer, "score: yes")) == (Need.SCORE in needs)
     assert lines(offer, "context") == ["context: /models says 4,096 tokens"]
-    assert lines(offer, "tokens are estimated")
+    assert bool(lines(offer, "tokens are estimated")) == (style != "ids")
+    assert bool(lines(offer, "tokens: counted by /tokenize")) == (style == "ids")
 
 
 async def test_the_evidence_of_an_honest_server() -> None:
@@ -187,9 +188,9 @@ async def test_the_server_is_probed_once_by_all_callers() -> None:
         llm = client(server)
         offers = await asyncio.gather(*(llm.offer() for _ in range(8)))
         asked = len(server.requests)
-        assert (await llm.offer()) is offers[0]
+        assert (await llm.offer()) == offers[0]
         await llm.aclose()
-    assert all(offer is offers[0] for offer in offers)
+    assert all(offer == offers[0] for offer in offers)
     assert len(server.requests) == asked
     assert sum(request.path == "/v1/models" for request in server.requests) == 1
 

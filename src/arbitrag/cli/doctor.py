@@ -110,12 +110,14 @@ async def _examine(addresses: list[str]) -> list[Examined]:
 async def _examine_one(address: str) -> Examined:
     from arbitrag.errors import ArbitragError
     from arbitrag.llm import open_llm
+    from arbitrag.llm.base import offer_of
+    from arbitrag.types import Need
 
     told = shown(address, mark=HIDDEN)
     try:
         backend = open_llm(address)
         try:
-            return Examined(told, await backend.offer())
+            return Examined(told, await offer_of(backend, Need.GENERATE | Need.SCORE, fresh=True))
         finally:
             await backend.aclose()
     except ArbitragError as error:

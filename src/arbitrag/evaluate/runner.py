@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arbitrag.budget import Budget
-from arbitrag.errors import BudgetError, DataError, UsageError
+from arbitrag.errors import BudgetError, DataError, UnreachableError, UsageError
 from arbitrag.evaluate.plan import Entry, Passages
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.sharing import Sharing, both, cost_alone, cost_paid
@@ -95,7 +95,8 @@ async def run(
     reached ends the run early; rows that it left unfinished are not recorded.
 
     Raises CapabilityError before the first question when a kit lacks something, UsageError for a system that comes
-    twice or a model without a price that the budget needs, DataError when the store cannot be written or holds fewer
+    twice or a model without a price that the budget needs, UnreachableError at the first question that shows that a
+    server cannot be reached or refuses the key, DataError when the store cannot be written or holds fewer
     rows at the end than were to be made.
     """
     if concurrency < 1:
@@ -274,10 +275,14 @@ class _Recorder:
             trace = to_plain(outcome.trace) if self._traces else None
             if isinstance(outcome, Failure) and isinstance(outcome.error, BudgetError):
                 return None
+            if isinstance(outcome, Failure) and isinstance(outcome.error, UnreachableError):
+                raise outcome.error
             if isinstance(outcome, Failure):
                 row, verdict, seconds = _failed(job, outcome.error), None, time.perf_counter() - clock
             else:
                 row, verdict, seconds = _answered(job, outcome), outcome.to_dict(), outcome.usage.seconds
+        except UnreachableError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a method does, its row says so and the run goes on
             return _Made(job, _failed(job, error))
         return _Made(job, _with_costs(row, job, outcome.trace.calls, seconds), verdict, trace)

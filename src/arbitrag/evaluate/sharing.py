@@ -16,11 +16,25 @@ from arbitrag.encode.base import Encoder, Kind
 from arbitrag.encode.heads import Heads, MultiHead
 from arbitrag.encode.later import LaterEncoder
 from arbitrag.kit import Kit
-from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Price, Prompt, Sampling, Scores, Tokens
+from arbitrag.llm.base import (
+    LLM,
+    Distributions,
+    Generation,
+    Inspection,
+    Offer,
+    Price,
+    Prompt,
+    Reading,
+    Sampling,
+    Scores,
+    Tokens,
+    offer_of,
+    reading_of,
+)
 from arbitrag.llm.cache import as_cached
 from arbitrag.retrieve.base import Retriever
 from arbitrag.trace import Call, money_of, usage_of
-from arbitrag.types import Passage, Usage
+from arbitrag.types import Need, Passage, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,6 +90,12 @@ class SharedLLM:
 
     async def offer(self) -> Offer:
         return await self.backend.offer()
+
+    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
+        return await offer_of(self.backend, needs, fresh=fresh)
+
+    async def reading(self, tight: Callable[[], bool]) -> Reading:
+        return await reading_of(self.backend, tight)
 
     def count_tokens(self, text: Prompt | str) -> int:
         length = self._lengths.get(text)

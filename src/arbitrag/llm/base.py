@@ -6,10 +6,10 @@ is its own business. It never answers with NaN, and never with an empty string i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from arbitrag.errors import UsageError
 from arbitrag.types import Need
@@ -207,6 +207,42 @@ class LLM(Protocol):
     async def next_token(self, prompts: Sequence[Prompt]) -> Distributions: ...
 
     async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a model reads: its context length where that is known, and how its tokens are counted.
+
+    ``counted`` gives the tokens of texts by the model's own tokenizer, in the order asked; without it they are those of
+    ``count_tokens``, and ``doubt`` says why these are no more than an estimate (empty where they are exact).
+    """
+
+    context_tokens: int | None = None
+    counted: Callable[[Sequence[str]], Awaitable[Sequence[int]]] | None = None
+    doubt: str = ""
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """What a model behind a network has beside ``LLM``: it is asked for no more than is needed."""
+
+    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
+        """What it offers of these needs; ``fresh`` believes nothing that was found out before."""
+        ...
+
+    async def reading(self, tight: Callable[[], bool]) -> Reading:
+        """How it reads. Where a prompt is not ``tight``, by any count, nothing is asked and nothing is known."""
+        ...
+
+
+async def offer_of(llm: LLM, needs: Need, *, fresh: bool = False) -> Offer:
+    """What a model offers of these needs; it may say more where nobody has to be asked."""
+    return await llm.offer_of(needs, fresh=fresh) if isinstance(llm, Remote) else await llm.offer()
+
+
+async def reading_of(llm: LLM, tight: Callable[[], bool]) -> Reading:
+    """How a model reads; ``tight`` says whether a prompt may not fit, by the estimate of ``count_tokens``."""
+    return await llm.reading(tight) if isinstance(llm, Remote) else Reading((await llm.offer()).context_tokens)
 
 
 def check_continuations(continuations: Sequence[str]) -> None:

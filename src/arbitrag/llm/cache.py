@@ -20,11 +20,24 @@ from typing import Any, TypeVar, cast
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.files import check_plain
-from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Offer, Prompt, Sampling, Scores, Tokens
+from arbitrag.llm.base import (
+    LLM,
+    Distributions,
+    Generation,
+    Inspection,
+    Offer,
+    Prompt,
+    Reading,
+    Sampling,
+    Scores,
+    Tokens,
+    offer_of,
+    reading_of,
+)
 from arbitrag.sealing import seal, unseal
 from arbitrag.trace import Kind, decode, encode
 from arbitrag.trust import CACHE_FILE
-from arbitrag.types import to_plain
+from arbitrag.types import Need, to_plain
 
 FILE = CACHE_FILE
 VERSION = 1
@@ -68,6 +81,12 @@ class CachedLLM:
 
     async def offer(self) -> Offer:
         return await self.backend.offer()
+
+    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
+        return await offer_of(self.backend, needs, fresh=fresh)
+
+    async def reading(self, tight: Callable[[], bool]) -> Reading:
+        return await reading_of(self.backend, tight)
 
     def count_tokens(self, text: Prompt | str) -> int:
         return self.backend.count_tokens(text)

@@ -25,7 +25,7 @@ import httpx
 
 from arbitrag import __version__
 from arbitrag.address import Url
-from arbitrag.errors import BackendError, UsageError
+from arbitrag.errors import BackendError, UnreachableError, UsageError
 from arbitrag.hiding import Secrets
 from arbitrag.llm.body import ACCEPTED, BodyError, read
 from arbitrag.text import one_line
@@ -57,6 +57,7 @@ class _Failure:
     status: int | None = None
     again: bool = False
     wait_s: float | None = None
+    nobody: bool = False  # no connection was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class Endpoint:
         if not all("!" <= character <= "~" for character in key):
             raise UsageError("the API key holds a space or a character that no key has; copy it again")
         self.shown = url.base
+        self.is_openai = _is_openai(url)
         self._secrets = Secrets({key, *url.secrets})
         self._secrets.hide_in_logs()
         self._places = asyncio.Semaphore(concurrency)
@@ -110,6 +112,7 @@ class Endpoint:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._insists = True
+        self._answered = asyncio.Event()  # set once the server has answered anything
         self._client = _client(url, key, concurrency)
 
     def __repr__(self) -> str:
@@ -134,7 +137,8 @@ class Endpoint:
         """The server's answer, a JSON object. ``path`` is relative to the base URL, or a whole address.
 
         Raises BackendError after the last attempt. Its ``status`` is None when no answer came at all, and 200 when one
-        came that is not a JSON object.
+        came that is not a JSON object. It is an UnreachableError when the server has never answered and no connection
+        can be made, or the key is refused.
         """
         return await self._request(path, dict(body))
 
@@ -151,11 +155,16 @@ class Endpoint:
                 attempt += 1
                 answer = await self._attempt(path, sent, most_bytes)
                 if not isinstance(answer, _Failure):
+                    self._answered.set()
                     return answer
-                retries = self._retries if self._insists or answer.status is not None else PROBE_RETRIES
+                unknown = not self._answered.is_set()
+                hasty = not self._insists and answer.status is None
+                retries = PROBE_RETRIES if hasty or (unknown and answer.nobody) else self._retries
                 if not answer.again or attempt > min(retries, self._retries):
                     tried = f" ({attempt} attempts)" if attempt > 1 else ""
-                    raise BackendError(self.clean(f"{answer.message}{tried}"), status=answer.status)
+                    useless = unknown and (answer.nobody or answer.status in (401, 403))
+                    kind = UnreachableError if useless else BackendError
+                    raise kind(self.clean(f"{answer.message}{tried}"), status=answer.status)
                 await self._sleep(_wait_s(attempt, answer.wait_s))
 
     async def _attempt(self, path: str, sent: bytes, most_bytes: int) -> dict[str, Any] | _Failure:
@@ -168,7 +177,8 @@ class Endpoint:
             return _Failure(f"{asked} gave no whole answer within {self._timeout_s:g} s", again=True)
         except httpx.HTTPError as error:
             why = self._said(f"{type(error).__name__}: {error}")
-            return _Failure(f"{asked} cannot be reached, or cut the connection: {why}", again=True)
+            nobody = isinstance(error, httpx.ConnectError)
+            return _Failure(f"{asked} cannot be reached, or cut the connection: {why}", again=True, nobody=nobody)
         except BodyError as error:
             return _Failure(f"{asked} gave an answer that is not read: it {error}", status=200)
         except Exception as error:  # noqa: BLE001 - whatever a server sends, it fails its own request and nothing else

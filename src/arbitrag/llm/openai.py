@@ -7,9 +7,10 @@ made once before the first question, proves that the server returns them (see ``
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,35 @@ from arbitrag.llm.base import (
     Offer,
     Price,
     Prompt,
+    Reading,
     Sampling,
     Scores,
     check_continuations,
 )
 from arbitrag.llm.endpoint import Endpoint, Sleep
-from arbitrag.llm.probe import Findings, Probe, wants_other_limit
-from arbitrag.llm.scoring import as_json
+from arbitrag.llm.kept import Kept
+from arbitrag.llm.probe import (
+    BUSY,
+    EVERYTHING,
+    LIMITS,
+    WAYS,
+    Facts,
+    Part,
+    Probe,
+    count_by_server,
+    wants_other_limit,
+    way_of,
+)
+from arbitrag.llm.scoring import as_json, together
 from arbitrag.llm.tokenizer import as_text
+from arbitrag.plain import from_plain
 from arbitrag.text import one_line
+from arbitrag.types import Need, to_plain
 
+PROBE = 1  # the version of what a probe finds out
 BYTES_PER_TOKEN = 4
+ESTIMATED = "what fits was estimated (a token for every 4 bytes); the server has no tokenizer to ask"
+MOST_COUNTS = 20_000  # texts whose tokens are remembered
 # What a chat template adds to a message: its role and the marks around it.
 TOKENS_PER_MESSAGE = 4
 MOST_TOKENS_PER_MESSAGE, TEMPLATE_TOKENS = 16, 64
@@ -81,27 +100,100 @@ class OpenAILLM:
         self.price = price
         self._model = model
         self._chat = chat
-        self._max_tokens = "max_tokens"
-        self._findings: Findings | None = None
+        self._facts: Facts | None = None
+        self._kept = Kept(f"{PROBE}\n{self.identity}")
+        self._from_disk = False
         self._probing = asyncio.Lock()
+        self._counts: dict[bytes, int] = {}
 
     def __repr__(self) -> str:
         return f"OpenAILLM({self.name!r})"
 
     async def offer(self) -> Offer:
-        """What the server was seen to do; it is asked once.
+        """What the server was seen to do; it is asked once, and the answer is kept on disk for a day.
 
         Raises BackendError when it cannot be reached, refuses the key, or is too busy to be judged; that is not kept.
         """
-        return (await self._found()).offer
+        return (await self._known(*EVERYTHING)).offer
 
-    async def _found(self) -> Findings:
+    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
+        """As ``offer``, asking for no more than these needs. A server that speaks this API is taken to write text.
+
+        With ``fresh`` the server is looked at whatever is known, and the evidence says what had been kept.
+        """
+        if not fresh:
+            return (await self._known("scoring") if Need.SCORE in needs else self._at_hand()).offer
+        kept = self._kept.read()
+        self._forget()
+        offer = (await self._known(*EVERYTHING)).offer
+        if kept is None:
+            return offer
+        before = f"kept: a result of {kept[1] / 3600:.1f} hours ago was in {self._kept.path}; this one replaces it"
+        return replace(offer, evidence=(*offer.evidence, before))
+
+    async def reading(self, tight: Callable[[], bool]) -> Reading:
+        """The server is asked for its context length and its tokenizer, where a prompt is ``tight``."""
+        if not tight():
+            return Reading(doubt=ESTIMATED)
+        if self._endpoint.is_openai:  # which has neither
+            return Reading(doubt=ESTIMATED)
+        facts = await self._known("context", "tokenizes")
+        length = facts.context.tokens if facts.context else None
+        return Reading(length, self._counted) if facts.tokenizes else Reading(length, doubt=ESTIMATED)
+
+    def _at_hand(self) -> Facts:
+        """What is known without asking anybody."""
+        if self._facts is None:
+            self._facts = self._read_kept()
+            self._from_disk = self._facts != Facts()
+        return self._facts
+
+    def _read_kept(self) -> Facts:
+        kept = self._kept.read()
+        if kept is None:
+            return Facts()
+        try:
+            facts = from_plain(Facts, kept[0])
+        except ValueError:
+            return Facts()
+        # A refusal is not believed from a file: the server may have been given what it lacked.
+        writes, scores = facts.writing and facts.writing.works, facts.scoring and facts.scoring.way
+        return replace(
+            facts,
+            writing=facts.writing if writes else None,
+            scoring=facts.scoring if writes and scores in WAYS else None,
+            limit=facts.limit if facts.limit in LIMITS else LIMITS[0],
+        )
+
+    async def _known(self, *parts: Part) -> Facts:
+        """The facts with these parts, which are asked for where they are missing, once for all callers."""
         async with self._probing:
-            if self._findings is None:
-                with self._reading():
-                    self._findings = await Probe(self._endpoint, self._model, self._chat, self._max_tokens).run()
-                self._max_tokens = self._findings.max_tokens
-            return self._findings
+            before = self._at_hand()
+            with self._reading():
+                facts = await Probe(self._endpoint, self._model, self._chat, before).learn(*parts)
+            self._learned(facts)
+            return facts
+
+    def _learned(self, facts: Facts) -> None:
+        if facts != self._facts:
+            self._facts = facts
+            self._kept.write(to_plain(facts))
+
+    def _forget(self) -> None:
+        """Believe nothing that was found out before: the server is another one, or somebody wants to know."""
+        self._kept.forget()
+        self._facts, self._from_disk = Facts(), False
+
+    async def _counted(self, texts: Sequence[str]) -> list[int]:
+        """The tokens of texts by the server's tokenizer, each asked for once."""
+        digests = [hashlib.sha256(text.encode(errors="replace")).digest() for text in texts]
+        new = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in self._counts}
+        with self._reading():
+            counts = await together(*(count_by_server(self._endpoint, self._model, text) for text in new.values()))
+        if len(self._counts) + len(new) > MOST_COUNTS:
+            self._counts = {digest: self._counts[digest] for digest in digests if digest in self._counts}
+        self._counts.update(zip(new, counts, strict=True))
+        return [self._counts[digest] for digest in digests]
 
     def count_tokens(self, text: Prompt | str) -> int:
         """An estimate: a token for every 4 bytes of UTF-8, and 4 more for each message."""
@@ -128,15 +220,16 @@ class OpenAILLM:
         """Raises BackendError when the server fails after all retries, withholds the text, or sends none."""
         prompt = self._prompt(prompt)
         path = "chat/completions" if prompt.messages else "completions"
-        name = self._max_tokens if prompt.messages else "max_tokens"
         request = _Request(self._model, prompt, sampling)
+        limit = self._at_hand().limit if prompt.messages else LIMITS[0]
         try:
-            answer = await self._endpoint.post(path, request.body(name))
+            answer = await self._endpoint.post(path, request.body(limit))
         except BackendError as error:
-            if not prompt.messages or not wants_other_limit(error, name):
+            if not prompt.messages or not wants_other_limit(error, limit):
                 raise
-            self._max_tokens = "max_completion_tokens"
-            answer = await self._endpoint.post(path, request.body(self._max_tokens))
+            other = LIMITS[1 - LIMITS.index(limit)]
+            answer = await self._endpoint.post(path, request.body(other))
+            self._learned(replace(self._at_hand(), limit=other))
         with self._reading():
             return replies.generation(
                 answer, max_tokens=sampling.max_tokens, logprobs=sampling.logprobs, sent=prompt_bytes(prompt)
@@ -149,12 +242,25 @@ class OpenAILLM:
         gained by an order. Raises BackendError when the probe did not prove that likelihoods are returned.
         """
         check_continuations(continuations)
-        findings = await self._found()
-        if findings.way is None:
-            why = "\n  ".join(line for line in findings.offer.evidence if line.startswith("score:"))
+        prompt = self._prompt(prompt)
+        self._at_hand()
+        from_disk = self._from_disk
+        try:
+            return await self._score(prompt, continuations)
+        except BackendError as error:
+            if not from_disk or error.status is None or error.status in BUSY:
+                raise
+        if self._from_disk:  # what was kept may be of another server; callers side by side forget it once
+            self._forget()
+        return await self._score(prompt, continuations)
+
+    async def _score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        scoring = (await self._known("scoring")).scoring
+        if scoring is None or not scoring.way:
+            why = "\n  ".join(scoring.lines if scoring else ())
             raise BackendError(f"{self.name} offers no likelihoods\n  {why}")
         with self._reading():
-            return await findings.way.score(self._prompt(prompt), continuations)
+            return await way_of(scoring.way, self._endpoint, self._model).score(prompt, continuations)
 
     async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
         raise self._needs_insides("hidden states")
@@ -189,7 +295,7 @@ class OpenAILLM:
         """An error about what an answer says, with the model it came from and without secrets."""
         text = str(error)
         named = text if self._endpoint.shown in text else f"{self.name}: {text}"
-        return BackendError(self._endpoint.clean(named), status=error.status)
+        return type(error)(self._endpoint.clean(named), status=error.status)
 
     def _needs_insides(self, what: str) -> CapabilityError:
         return CapabilityError(

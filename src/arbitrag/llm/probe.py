@@ -7,13 +7,14 @@ Servers answer 200 to parameters that they do not know, so a likelihood is belie
 3. the first token that the server writes at temperature 0 is scored as it was reported when it was written;
 4. for chat: the server's own count of the tokens of a message is the number of ids that ``/tokenize`` gives.
 
-3 and 4 are left out where a server does not report the number to compare with.
+3 and 4 are left out where a server does not report the number to compare with. Only what is needed is asked: for text
+alone nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from arbitrag.errors import BackendError
 from arbitrag.llm import replies
@@ -31,13 +32,75 @@ TOLERANCE = 0.2
 BUSY = frozenset({408, 409, 429, 503})
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What a probe found out. ``max_tokens`` is the name under which the server takes the limit on an answer."""
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The context length that the server names, and the line of evidence."""
 
-    offer: Offer
-    way: Way | None
-    max_tokens: str
+    tokens: int | None
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Whether the model writes, the tokens that the server counted in GREETING (0: not said), and the evidence."""
+
+    works: bool
+    prompt_tokens: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The way to ask for likelihoods by its name in WAYS, empty where none holds, and a line for each one tried."""
+
+    way: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was found out about a server; None where it was not asked.
+
+    ``limit`` is the name under which it takes the limit on an answer, ``logprobs`` the evidence on those of written
+    tokens, ``tokenizes`` whether its ``/tokenize`` counts tokens.
+    """
+
+    limit: str = "max_tokens"
+    context: Context | None = None
+    writing: Writing | None = None
+    logprobs: str | None = None
+    scoring: Scoring | None = None
+    tokenizes: bool | None = None
+
+    @property
+    def offer(self) -> Offer:
+        """What is known as an offer. Text is offered unless the server was asked for one and wrote none."""
+        needs = Need(0) if self.writing and not self.writing.works else Need.GENERATE
+        if self.scoring and self.scoring.way:
+            needs |= Need.SCORE
+        evidence = (
+            *((self.writing.line,) if self.writing else ("generate: not tried",)),
+            *((self.logprobs,) if self.logprobs else ()),
+            *(self.scoring.lines if self.scoring else ()),
+            *((self.context.line,) if self.context else ()),
+            *(() if self.tokenizes is None else (COUNTED if self.tokenizes else ESTIMATED,)),
+        )
+        return Offer(needs, self.context.tokens if self.context else None, evidence)
+
+
+COUNTED = "tokens: counted by /tokenize where passages may not fit"
+ESTIMATED = "tokens are estimated: a token for every 4 bytes"
+Part = Literal["context", "writing", "logprobs", "scoring", "tokenizes"]
+EVERYTHING: tuple[Part, ...] = ("context", "writing", "logprobs", "scoring", "tokenizes")
+
+
+def way_of(name: str, endpoint: Endpoint, model: str) -> Way:
+    """The way of a name in WAYS."""
+    return ByIds(endpoint, model) if name == "ids" else ByEcho(endpoint, model, int(name.removeprefix("echo ")))
+
+
+LIMITS = ("max_tokens", "max_completion_tokens")  # the names that servers have for the limit on an answer
+WAYS = ("ids", "echo 0", "echo 1")
 
 
 class _Disbelief(Exception):
@@ -46,28 +109,26 @@ class _Disbelief(Exception):
 
 @dataclass
 class Probe:
-    """One look at a server. ``chat`` says whether messages are sent as messages, or as plain text."""
+    """A look at a server, which goes on from the ``facts`` that are known.
+
+    ``chat`` says whether messages are sent as messages, or as plain text.
+    """
 
     endpoint: Endpoint
     model: str
     chat: bool
-    max_tokens: str
+    facts: Facts
 
-    async def run(self) -> Findings:
-        """Raises BackendError when the server cannot be reached, refuses the key, or is too busy to be judged."""
-        window, context = await self._context()
-        prompt_tokens, generates = await self._generate()
-        needs, way = Need(0), None
-        scores: list[str] = []
-        if not generates.startswith("generate: no"):
-            needs = Need.GENERATE
-            way, scores = await self._score(prompt_tokens)
-            scores.insert(0, await self._written())
-        if way is not None:
-            needs |= Need.SCORE
-        estimate = "tokens are estimated: a token for every 4 bytes"
-        evidence = tuple(map(self.endpoint.clean, (generates, *scores, context, estimate)))
-        return Findings(Offer(needs, window, evidence), way, self.max_tokens)
+    async def learn(self, *parts: Part) -> Facts:
+        """The facts with these parts, of which those are asked for that are missing.
+
+        Raises BackendError when the server cannot be reached, refuses the key, or is too busy to be judged.
+        """
+        for part in parts:
+            if getattr(self.facts, part) is None:
+                found = await getattr(self, f"_{part}")()
+                self.facts = replace(self.facts, **{part: found})
+        return self.facts
 
     @property
     def _question(self) -> tuple[str, dict[str, Any]]:
@@ -76,21 +137,21 @@ class Probe:
             return "chat/completions", {"messages": as_json(GREETING)}
         return "completions", {"prompt": REPEATED.text}
 
-    async def _context(self) -> tuple[int | None, str]:
+    async def _context(self) -> Context:
         """The context length, where the list of models says one."""
         try:
             listed = (await self.endpoint.for_probing().get("models")).get("data")
         except BackendError as error:
             _judge(error)
-            return None, f"context: asked /models; not known: {error}"
+            return Context(None, self.endpoint.clean(f"context: asked /models; not known: {error}"))
         models = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
         lengths = [each.get("max_model_len") for each in models if each.get("id") == self.model]
         if lengths and isinstance(lengths[0], int) and lengths[0] > 0:
-            return lengths[0], f"context: /models says {lengths[0]:,} tokens"
-        return None, "context: asked /models; it names no max_model_len for this model, so the length is not known"
+            return Context(lengths[0], f"context: /models says {lengths[0]:,} tokens")
+        line = "context: asked /models; it names no max_model_len for this model, so the length is not known"
+        return Context(None, line)
 
-    async def _generate(self) -> tuple[int, str]:
-        """The tokens that the server counts in GREETING (0 where it does not say), and a line of evidence."""
+    async def _writing(self) -> Writing:
         path, asked = self._question
         try:
             answer = await self.post_limited(path, asked, 16)
@@ -99,41 +160,48 @@ class Probe:
             _judge(error)
             if error.status in (401, 403) or (error.status or 0) >= 500:
                 raise
-            return 0, f"generate: no; asked {path}: {error}"
+            return Writing(False, 0, self.endpoint.clean(f"generate: no; asked {path}: {error}"))
         message = choice.get("message") if self.chat else None
         text = message.get("content") if isinstance(message, dict) else choice.get("text")
         tokens, _ = replies.usage(answer, read=len(GREETING.messages[0].text), written=16)
-        return tokens.read, f"generate: yes; {path} answered '{one_line(str(text or ''), 40)}'"
+        line = self.endpoint.clean(f"generate: yes; {path} answered '{one_line(str(text or ''), 40)}'")
+        return Writing(True, tokens.read, line)
 
-    async def _written(self) -> str:
+    async def _logprobs(self) -> str:
         """A line on whether written tokens come with their log-probabilities."""
         path, asked = self._question
+        if self.facts.writing and not self.facts.writing.works:
+            return "logprobs: not tried"
         try:
             answer = await self.post_limited(path, {**asked, "logprobs": True if self.chat else 1}, 16)
             values = replies.written_logprobs(replies.first_choice(answer))
         except BackendError as error:
             _judge(error)
-            return f"logprobs: no; asked {path}: {error}"
+            return self.endpoint.clean(f"logprobs: no; asked {path}: {error}")
         return f"logprobs: yes; {path} reports {len(values)} for what it wrote"
 
     async def post_limited(self, path: str, body: dict[str, Any], limit: int) -> dict[str, Any]:
         """An answer of at most ``limit`` tokens; learns the name that the server has for the limit."""
         common = {"model": self.model, "temperature": 0.0, **body}
         try:
-            return await self.endpoint.post(path, {**common, self.max_tokens: limit})
+            return await self.endpoint.post(path, {**common, self.facts.limit: limit})
         except BackendError as error:
-            if not wants_other_limit(error, self.max_tokens):
+            if not wants_other_limit(error, self.facts.limit):
                 raise
-            self.max_tokens = "max_completion_tokens"
-        return await self.endpoint.post(path, {**common, self.max_tokens: limit})
+            self.facts = replace(self.facts, limit=LIMITS[1 - LIMITS.index(self.facts.limit)])
+        return await self.endpoint.post(path, {**common, self.facts.limit: limit})
 
-    async def _score(self, prompt_tokens: int) -> tuple[Way | None, list[str]]:
+    async def _scoring(self) -> Scoring:
         """The first way that holds, and a line for each that was tried."""
-        hasty, lines = self.endpoint.for_probing(), []
-        ways: list[Way] = [ByIds(hasty, self.model), ByEcho(hasty, self.model, 0), ByEcho(hasty, self.model, 1)]
-        for way in ways:
+        await self.learn("writing")
+        writing = self.facts.writing
+        if writing is None or not writing.works:
+            return Scoring("", ())
+        hasty, lines = self.endpoint.for_probing(), list[str]()
+        for name in WAYS:
+            way = way_of(name, hasty, self.model)
             try:
-                found = await self._believe(way, prompt_tokens)
+                found = await self._believe(way, writing.prompt_tokens)
             except BackendError as error:
                 _judge(error)
                 lines.append(f"score: no; asked by {way.asks}: {error}")
@@ -143,9 +211,18 @@ class Probe:
                     break
             else:
                 lines.append(f"score: yes; asked by {way.asks}: {found}")
-                way.endpoint = self.endpoint
-                return way, lines
-        return None, lines
+                return Scoring(name, tuple(map(self.endpoint.clean, lines)))
+        return Scoring("", tuple(map(self.endpoint.clean, lines)))
+
+    async def _tokenizes(self) -> bool:
+        """Whether the server counts the tokens of a text."""
+        if self.facts.scoring and self.facts.scoring.way == "ids":
+            return True
+        try:
+            return await count_by_server(self.endpoint.for_probing(), self.model, str(REPEATED.text)) > 0
+        except BackendError as error:
+            _judge(error)
+            return False
 
     async def _believe(self, way: Way, prompt_tokens: int) -> str:
         """What speaks for a way. Raises _Disbelief with what speaks against it."""
@@ -202,8 +279,21 @@ def _token(text: str) -> str:
 
 
 def wants_other_limit(error: BackendError, name: str) -> bool:
-    """Whether a server says that the limit on an answer is called ``max_completion_tokens`` there."""
-    return name == "max_tokens" and error.status == 400 and "max_completion_tokens" in str(error)
+    """Whether a server says that the limit on an answer has the other of the two LIMITS as its name there."""
+    return error.status == 400 and LIMITS[1 - LIMITS.index(name)] in str(error)
+
+
+async def count_by_server(endpoint: Endpoint, model: str, text: str) -> int:
+    """The tokens of a text by the server's own tokenizer: vLLM's ``/tokenize``, or llama.cpp's, in one request.
+
+    Raises BackendError where there is none.
+    """
+    body = {"model": model, "prompt": text, "add_special_tokens": False, "content": text, "add_special": False}
+    answer = await endpoint.post(f"{endpoint.root}/tokenize", body)
+    ids = answer.get("tokens")
+    if not isinstance(ids, list) or (text and not ids):
+        raise replies.wrong("/tokenize brought back no tokens")
+    return len(ids)
 
 
 def _judge(error: BackendError) -> None:

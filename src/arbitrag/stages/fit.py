@@ -32,11 +32,15 @@ _BLANKS = re.compile(rf"[\s{INVISIBLE}]+")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``kept`` is what the model reads, the last passage perhaps shortened (then ``cuts`` names it)."""
+    """``kept`` is what the model reads, the last passage perhaps shortened (then ``cuts`` names it).
+
+    ``doubt`` says why something that was lost might have fitted after all: tokens were estimated.
+    """
 
     kept: tuple[Passage, ...]
     dropped: tuple[Dropped, ...] = ()
     cuts: tuple[Cut, ...] = ()
+    doubt: str = ""
 
     def then(self, tighter: Fit) -> Fit:
         """This fit followed by another one of what it kept: what both lost, with cuts measured from the whole."""
@@ -47,6 +51,7 @@ class Fit:
             tighter.kept,
             (*tighter.dropped, *self.dropped),
             (*cuts, *(cut for cut in self.cuts if cut.passage_id not in again)),
+            tighter.doubt or self.doubt,
         )
 
 
