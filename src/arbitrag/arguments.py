@@ -62,7 +62,7 @@ def question_of(given: Question | str) -> Question:
 def chosen_method(given: Method | str) -> Method:
     """A method, or ``trustmargin threshold=-1`` as one, as ``bench run --method`` reads it."""
     if isinstance(given, str):
-        return method_from(given)
+        return method_from(given, typed=True)
     if isinstance(given, type) or not hasattr(given, "answer"):
         raise UsageError(
             f"method= takes 'trustmargin threshold=-1', or a method such as Rag(k=5); got {described(given)}"

@@ -3,6 +3,7 @@
 ArbitragError
 ├── UsageError          an unknown name, option or value (exit status 2)
 ├── MissingExtra        an optional dependency is not installed
+├── PluginError         a part of another package, or of one's own module, that cannot be loaded or is none
 ├── CapabilityError     a method needs what no backend in the kit offers; raised before the first question
 ├── DataError           a file that cannot be read as what it should be; names the file and line
 │   └── IndexFileError  an index that is missing, corrupt, in use, or of another version
@@ -40,6 +41,10 @@ class MissingExtra(ArbitragError):
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
         return MissingExtra, self._given  # an error may come from another process
+
+
+class PluginError(ArbitragError):
+    """The text names the package or the module."""
 
 
 class CapabilityError(ArbitragError):

@@ -112,8 +112,8 @@ async def decide_again(
 
 def _kind(trace: Trace, method: type[Method] | str | None) -> type[Method]:
     if method is None:
-        method = trace.method
-    return load(method) if isinstance(method, str) else method
+        return load(trace.method)
+    return load(method, typed=True) if isinstance(method, str) else method
 
 
 def _settled(kind: type[Method], trace: Trace, changes: Mapping[str, str]) -> Method:

@@ -47,6 +47,7 @@ class Session:
     retry: bool = False
     budget: Budget | None = None
     store: Store | None = None
+    typed: frozenset[str] = frozenset()  # methods that a person typed
     tally: Tally = field(default=Tally(0))
     _unfinished: tuple[int, float] = (0, 0.0)
 
@@ -62,6 +63,7 @@ class Session:
             typed, self.options = self.options, self.options.over(remembered, str(self.path))
             sets = self._sets(questions, limit)
             systems = self._systems(methods, llms, remembered)
+            self.typed = frozenset(methods)
             self.options = replace(self.options, passages=self._passages(sets))
             self.options = replace(self.options, index=self._index(questions, systems, typed.index))
             command = "retry" if self.retry else "run"
@@ -176,7 +178,9 @@ class Session:
         self.options = replace(self.options, retries=_or(self.options.retries, RETRIES))
         llms = list(systems)
         prices = {**remembered.get("prices", {}), **prices_of(llms, self.prices)}
-        chosen = {llm: [method_from(text) for text in methods] for llm, methods in systems.items()}
+        chosen = {
+            llm: [method_from(text, typed=text in self.typed) for text in methods] for llm, methods in systems.items()
+        }
         if passages == "retrieved" and self.options.index is None:
             _check_passages([method for methods in chosen.values() for method in methods], sets)
         sources = {llm: None if llm in typed else FromFile(str(self.path), "--llm") for llm in llms}

@@ -104,7 +104,7 @@ class Parts:
         from arbitrag.methods.base import name_and_options
 
         name, options = name_and_options(self.method)  # rag, or "rag k=5" as for bench run
-        return configured(name, {**options, **pairs_from(self.changes, "--set", "threshold=-1.0")})
+        return configured(name, {**options, **pairs_from(self.changes, "--set", "threshold=-1.0")}, typed=True)
 
     def model(self) -> str:
         """The address of the model; raises UsageError where none is named."""

@@ -36,7 +36,14 @@ def open_encoder(address: str, *, source: FromFile | None = None, **options: Any
         local = {"openai": {"typed": False}, "st": _FILES_ONLY, "bge-m3": _FILES_ONLY}.get(kind, {})
     options |= local
     if kind not in KINDS:
-        raise unknown("encoder", kind, KINDS, hint=f"An address looks like {KINDS['st']}.")
+        from arbitrag import plugins
+
+        plugin = plugins.find("encoders", kind)
+        if plugin is None:
+            known = [*KINDS, *plugins.names("encoders")]
+            raise unknown("encoder", kind, known, hint=f"An address looks like {KINDS['st']}.")
+        made: Encoder = plugin.made(rest, **options)
+        return made
     if kind == "hash":
         if rest:
             raise UsageError(f"'{address}': the hash encoder has no models; type: hash")

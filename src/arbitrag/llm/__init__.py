@@ -36,7 +36,14 @@ def open_llm(address: str, *, source: FromFile | None = None, **options: Any) ->
     if source is not None:
         source.check(address)
     if kind not in KINDS:
-        raise unknown("backend", kind, KINDS, hint=f"An address looks like {KINDS['openai']}.")
+        from arbitrag import plugins
+
+        plugin = plugins.find("backends", kind)
+        if plugin is None:
+            known = [*KINDS, *plugins.names("backends")]
+            raise unknown("backend", kind, known, hint=f"An address looks like {KINDS['openai']}.")
+        made: LLM = plugin.made(rest, **options)
+        return made
     if kind == "lab":
         from arbitrag.lab.model import open_lab
 

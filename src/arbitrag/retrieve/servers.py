@@ -56,7 +56,14 @@ def open_server(kind: str, rest: str, encoder: Encoder | None) -> Retriever:
     whole = f"{kind}:{rest}" if rest.startswith("//") else rest
     kind = "postgres" if kind == "postgresql" else kind
     if kind not in KINDS:
-        raise unknown("kind of index", kind, KINDS, hint=f"An address is a path, or looks like {KINDS['elastic']}.")
+        from arbitrag import plugins
+
+        plugin = plugins.find("retrievers", kind) if kind.isalnum() else None  # others read as paths, see ``trust``
+        if plugin is None:
+            known = [*KINDS, *plugins.names("retrievers")]
+            raise unknown("kind of index", kind, known, hint=f"An address is a path, or looks like {KINDS['elastic']}.")
+        made: Retriever = plugin.made(rest, **({} if encoder is None else {"encoder": encoder}))
+        return made
     place, options = _split(whole)
     if not place:
         raise UsageError(f"the address names no server; one looks like {KINDS[kind]}")
