@@ -196,7 +196,7 @@ def test_two_packages_with_one_name_are_refused(site: Path) -> None:
 def test_unknown_names_are_told_with_those_of_packages(site: Path) -> None:
     for opened, name in ((open_llm, "ecko:x"), (open_index, "mime:x"), (open_encoder, "wods:x"), (load, "parot")):
         with pytest.raises(UsageError, match=r"Did you mean '(echo|mine|words|parrot)'\?"):
-            opened(name)  # type: ignore[operator]
+            opened(name)
 
 
 def test_what_a_file_names_opens_no_package(site: Path) -> None:
