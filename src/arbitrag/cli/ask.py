@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbitrag.cli import complete
+from arbitrag.cli.config import Config, configured
 from arbitrag.cli.parts import (
     Address,
     AsJson,
@@ -37,6 +38,7 @@ STANDARD_INPUT = "-"
 
 
 def ask(
+    context: typer.Context,
     question: Annotated[
         str | None,
         typer.Argument(
@@ -92,12 +94,20 @@ def ask(
     as_json: AsJson = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print every call and decision as well.")] = False,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace, for replay.")] = None,
+    config: Config = None,
 ) -> int:
     """Answer a question, and say which source was trusted and why."""
     import asyncio
 
     from arbitrag.errors import UsageError
 
+    configuration = configured(context)
+    if "--price" in configuration.used and "--llm" not in configuration.used:
+        price = None  # it is that of the model that is set, and another was typed
+    if passages is not None:  # what is typed stands in place of what is set
+        index, mode = (
+            None if f"--{name}" in configuration.used else value for name, value in (("index", index), ("mode", mode))
+        )
     parts = Parts(
         method=method,
         changes=changes or (),
@@ -114,11 +124,13 @@ def ask(
         answer_tokens=answer_tokens,
         writing_tokens=writing_tokens,
         price=price,
+        configuration=configuration,
     )
+    typed = {"--max-tokens": max_tokens, "--max-cost": max_cost}
     if question is not None:
         if questions is not None or out is not None:
             raise UsageError("--questions and -o are for many questions; leave the QUESTION out, or them")
-        if max_tokens is not None or max_cost is not None:
+        if any(value is not None and option not in configuration.used for option, value in typed.items()):
             raise UsageError("--max-tokens and --max-cost are for many questions (--questions); leave them out")
         return _one(_read_in() if question == STANDARD_INPUT else question, parts, as_json, explain, trace)
     if explain or trace is not None:
@@ -170,13 +182,14 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
         save_trace(verdict.trace, trace)  # of a failure too, whose calls show how it came about
     if isinstance(verdict, Failure):
         raise verdict.error
+    configuration = parts.configuration
     if as_json:
         from arbitrag.types import to_plain
 
-        told = verdict.to_dict()
+        told = {**verdict.to_dict(), "configuration": dict(configuration.used)}
         say_json({**told, "trace": to_plain(verdict.trace)} if explain else told)
     else:
-        say(render(verdict, width()))
+        say(render(verdict, width(), settings=configuration.told(parts.method)))
         if explain:
             say("\n" + explained(verdict.trace, width()))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from arbitrag.cli import bench_report, complete
 from arbitrag.cli.bench_parts import Options
+from arbitrag.cli.config import Config, configured
 from arbitrag.cli.help import App
 from arbitrag.cli.parts import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
 
@@ -29,6 +31,7 @@ arbitrag bench run mine.db --method "rag k=5"
 arbitrag bench run mine.db"""
 )
 def run(
+    context: typer.Context,
     path: File,
     questions: Annotated[
         list[str] | None,
@@ -93,6 +96,7 @@ def run(
     max_cost: MaxCost = None,
     traces: Traces = False,
     as_json: AsJson = False,
+    config: Config = None,
 ) -> int:
     """Answer every question with every method on every model; what a run file has already is not asked again.
 
@@ -101,6 +105,7 @@ def run(
     answer must stay the same.
     """
     from arbitrag.cli.bench_session import Session
+    from arbitrag.cli.output import complain
 
     options = Options(
         index=index,
@@ -119,8 +124,23 @@ def run(
         deterministic=deterministic,
     )
     budget = budget_from(max_tokens, max_cost)
-    session = Session(path, options, prices or (), concurrency, traces, budget=budget)
-    return session.run(questions or (), methods or (), llms or (), limit, as_json)
+    configuration = configured(context)
+    if "--price" in configuration.used and "--llm" not in configuration.used:
+        prices = None  # it is that of the model that is set, and another was typed
+    methods = [configuration.settled(each) for each in methods or ()]
+    if path.exists():  # it goes on as it began, whatever is set by now
+        options = replace(options, **dict.fromkeys(configuration.parameters & options.names))
+        methods = [] if "methods" in configuration.parameters else methods
+        llms, prices = (
+            None if name in configuration.parameters else value for name, value in (("llms", llms), ("prices", prices))
+        )
+    else:
+        options = options.found_in(configuration)
+        if told := configuration.told(*methods):
+            complain(f"Settings: {told}")
+    found = configuration.source("--llm")
+    session = Session(path, options, prices or (), concurrency, traces, budget=budget, found=found)
+    return session.run(questions or (), methods, llms or (), limit, as_json)
 
 
 @group.command(epilog="arbitrag bench retry mine.db")

@@ -20,6 +20,7 @@ from arbitrag.text import one_line
 from arbitrag.trust import FromFile, is_local, is_local_cache, is_local_path
 
 if TYPE_CHECKING:
+    from arbitrag.cli.config import Configuration
     from arbitrag.encode.base import Encoder
     from arbitrag.evaluate.plan import Passages
     from arbitrag.kit import Kit
@@ -64,7 +65,17 @@ class Options:
         """With what was not typed taken from a run file."""
         known = {name: remembered.get(name) for name, value in self._values().items() if value is None}
         taken = frozenset(name for name, value in known.items() if value is not None)
-        return replace(self, **known, remembered_by=file, taken=taken)
+        return replace(self, **known, remembered_by=file, taken=taken) if taken else self
+
+    def found_in(self, configuration: Configuration) -> Options:
+        """With the mark of a file of settings that nobody named, on what was taken from it."""
+        marked = {name for name in self.names if configuration.source(f"--{name}") is not None}
+        return replace(self, remembered_by=str(configuration.file), taken=frozenset(marked)) if marked else self
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The options by name."""
+        return frozenset(self._values())
 
     def remembered(self) -> dict[str, Any]:
         """As plain JSON values for a run file, addresses without what may be secret in them."""

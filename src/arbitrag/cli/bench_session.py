@@ -49,6 +49,7 @@ class Session:
     store: Store | None = None
     typed: frozenset[str] = frozenset()  # methods that a person typed
     tally: Tally = field(default=Tally(0))
+    found: FromFile | None = None  # the mark of the models that were typed, where a found file of settings names them
     _unfinished: tuple[int, float] = (0, 0.0)
 
     def run(
@@ -183,7 +184,7 @@ class Session:
         }
         if passages == "retrieved" and self.options.index is None:
             _check_passages([method for methods in chosen.values() for method in methods], sets)
-        sources = {llm: None if llm in typed else FromFile(str(self.path), "--llm") for llm in llms}
+        sources = {llm: self.found if llm in typed else FromFile(str(self.path), "--llm") for llm in llms}
         async with open_kits(
             sources, self.options, passages=passages, prices=prices, concurrency=self.concurrency
         ) as kits:

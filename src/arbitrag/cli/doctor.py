@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.address import HIDDEN, shown
+from arbitrag.cli.config import KEYS, NAME, Config, Configuration, configured
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
     from arbitrag.llm.base import Offer
+    from arbitrag.trust import FromFile
 
 EXAMPLE = "arbitrag doctor --llm openai:llama3@http://localhost:8000/v1"
 
@@ -30,10 +32,12 @@ class Examined:
 
 
 def doctor(
+    context: typer.Context,
     llm: Annotated[
         list[str] | None, typer.Option("--llm", metavar="ADDRESS", help="A model to look at. Repeatable.")
     ] = None,
     as_json: AsJson = False,
+    config: Config = None,
 ) -> int:
     """Check the installation, and what models really offer.
 
@@ -43,13 +47,15 @@ def doctor(
 
     from arbitrag.cli.output import say, say_json
 
-    examined = asyncio.run(_examine(llm or ["lab"]))
+    configuration = configured(context)
+    examined = asyncio.run(_examine(llm or ["lab"], configuration.source("--llm")))
     report: dict[str, Any] = {
         "versions": _versions(),
         "extras": _extras(),
         "models": [_model(each) for each in examined],
         "embedded model": _embedded(),
         "places": _places(),
+        "configuration": _configuration(configuration),
     }
     if as_json:
         say_json(report)
@@ -96,18 +102,18 @@ def _version(distribution: str) -> str:
         return "not installed"
 
 
-async def _examine(addresses: list[str]) -> list[Examined]:
+async def _examine(addresses: list[str], source: FromFile | None) -> list[Examined]:
     from arbitrag.cli.output import progress
 
     found: list[Examined] = []
     with progress("Examining") as show:
         for address in addresses:
             show(len(found), len(addresses), shown(address, mark=HIDDEN))
-            found.append(await _examine_one(address))
+            found.append(await _examine_one(address, source))
     return found
 
 
-async def _examine_one(address: str) -> Examined:
+async def _examine_one(address: str, source: FromFile | None) -> Examined:
     from arbitrag.errors import ArbitragError
     from arbitrag.llm import open_llm
     from arbitrag.llm.base import offer_of
@@ -115,7 +121,7 @@ async def _examine_one(address: str) -> Examined:
 
     told = shown(address, mark=HIDDEN)
     try:
-        backend = open_llm(address)
+        backend = open_llm(address, source=source)
         try:
             return Examined(told, await offer_of(backend, Need.GENERATE | Need.SCORE, fresh=True))
         finally:
@@ -167,6 +173,18 @@ def _places() -> dict[str, str]:
     }
 
 
+def _configuration(configuration: Configuration) -> dict[str, str]:
+    """The file of settings, and everything that is set by it or by the environment, with where."""
+    none = f"none; {NAME} is looked for here and in the parents, up to the project's root or the home folder"
+    told = {"file": none if configuration.file is None else str(configuration.file)}
+    for key in KEYS:
+        if value := configuration.values.get(key.option):
+            told[key.name] = f"{', '.join(map(shown, value.typed))} (from {value.origin})"
+    for method, settings in configuration.settings.items():
+        told[f"settings.{method}"] = ", ".join(f"{name}={value}" for name, value in settings.items())
+    return told
+
+
 def _told(report: dict[str, Any]) -> list[str]:
     lines = ["Versions", *_pairs(report["versions"]), "", "Extras"]
     for extra, packages in report["extras"].items():
@@ -182,9 +200,11 @@ def _told(report: dict[str, Any]) -> list[str]:
         context = "an unknown number of" if model["context_tokens"] is None else f"{model['context_tokens']:,}"
         lines.append(f"    offers {model['offers']}; reads {context} tokens")
         lines += [f"    {line}" for line in model["evidence"]]
-    return [*lines, "", "Embedded model", *_pairs(report["embedded model"]), "", "Places", *_pairs(report["places"])]
+    for part in ("embedded model", "configuration", "places"):
+        lines += ["", part.capitalize(), *_pairs(report[part])]
+    return lines
 
 
 def _pairs(values: dict[str, Any]) -> list[str]:
     shown = ((name, f"{value:,}" if isinstance(value, int) else value) for name, value in values.items())
-    return [f"  {name:<16}{value}" for name, value in shown]
+    return [f"  {name:<15} {value}" for name, value in shown]

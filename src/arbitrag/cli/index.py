@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson, Encoder
+from arbitrag.cli.config import Config, configured
+from arbitrag.cli.parts import AsJson, Encoder, encoder_from
 
 if TYPE_CHECKING:
     from arbitrag.retrieve.update import IndexReport
@@ -16,6 +17,7 @@ EXAMPLE = "arbitrag index ./docs -o docs.idx"
 
 
 def index(
+    context: typer.Context,
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCES...", help="Folders and files to index.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
     include: Annotated[
@@ -45,6 +47,7 @@ def index(
         bool, typer.Option("--replace-all", help="Go on even when no document of before would be left.")
     ] = False,
     as_json: AsJson = False,
+    config: Config = None,
 ) -> None:
     """Make an index of documents, or bring it up to date.
 
@@ -62,7 +65,7 @@ def index(
             passage_tokens=passage_tokens,
             language=language,
             replace_all=replace_all,
-            encoder=encoder,
+            encoder=encoder_from(configured(context), encoder),
             include=include or (),
             exclude=exclude or (),
             progress=show,

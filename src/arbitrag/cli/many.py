@@ -33,6 +33,8 @@ async def answer_many(
     Rows go to standard output, or to ``out``, where those of a run before stay when they were made alike. The
     questions' own passages are read where every one has some and no others were given, as in ``bench run``.
     """
+    if told := parts.configuration.told(parts.method):
+        complain(f"Settings: {told}")
     method, questions = parts.chosen(), asked.questions
     given = _given(asked, parts)
     async with parts.kit(None if given is None else ()) as kit:

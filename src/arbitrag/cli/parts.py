@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 import typer
 
 from arbitrag.cli import complete
+from arbitrag.cli.config import Configuration
 from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
     from arbitrag.budget import Budget
+    from arbitrag.encode.base import Encoder as Encoded
     from arbitrag.kit import Kit
     from arbitrag.llm.base import Price
     from arbitrag.methods.base import Method
@@ -78,6 +80,13 @@ MaxCost = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+class _Closed(Protocol):
+    async def aclose(self) -> None: ...
+
+
+T = TypeVar("T", bound=_Closed)
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a run is made of, as it was typed."""
@@ -97,44 +106,74 @@ class Parts:
     answer_tokens: int
     writing_tokens: int
     price: str | None
+    configuration: Configuration = field(default_factory=Configuration)
 
     def chosen(self) -> Method:
         """The method with its settings; raises UsageError for an unknown name, option or value."""
         from arbitrag.methods import configured
         from arbitrag.methods.base import name_and_options
 
-        name, options = name_and_options(self.method)  # rag, or "rag k=5" as for bench run
+        name, options = name_and_options(self.configuration.settled(self.method))  # rag, or "rag k=5"
         return configured(name, {**options, **pairs_from(self.changes, "--set", "threshold=-1.0")}, typed=True)
 
     def model(self) -> str:
         """The address of the model; raises UsageError where none is named."""
         return model_from(self.llm)
 
-    def kit(self, given: Sequence[Passage] | None = None) -> AbstractAsyncContextManager[Kit]:
+    @asynccontextmanager
+    async def kit(self, given: Sequence[Passage] | None = None) -> AsyncIterator[Kit]:
         """A kit of these parts, opened for the length of a block; ``given`` passages stand where no others are."""
+        from arbitrag.encode import open_encoder
         from arbitrag.jsonl import read_passages
         from arbitrag.kit import Limits
+        from arbitrag.llm import open_llm
         from arbitrag.run import open_kit
 
-        return open_kit(
-            self.model(),
-            index=self.index,
-            encoder=self.encoder,
-            mode=self.mode,
-            where=pairs_from(self.where, "--where", "language=en"),
-            passages=given if self.passages is None else read_passages(self.passages),
-            scorer=self.scorer,
-            limits=Limits(self.context_tokens, self.answer_tokens, self.writing_tokens),
-            wording=self.wording,
-            cache=self.cache,
-            price=None if self.price is None else price_from(self.price),
-        )
+        source = self.configuration.source
+        async with AsyncExitStack() as opened:
+
+            def part(option: str, address: str | None, open_part: Callable[..., T]) -> T | str | None:
+                """What a file that was found names is opened here, with the mark of that; the rest by the kit."""
+                if address is None or source(option) is None:
+                    return address
+                found = open_part(address, source=source(option))
+                opened.push_async_callback(found.aclose)
+                return found
+
+            llm = part("--llm", self.model(), open_llm) or self.model()
+            price = None if self.price is None else price_from(self.price)
+            if not isinstance(llm, str):
+                llm.price, price = price, None
+            yield await opened.enter_async_context(
+                open_kit(
+                    llm,
+                    index=self.index,
+                    encoder=part("--encoder", self.encoder, open_encoder),
+                    mode=self.mode,
+                    where=pairs_from(self.where, "--where", "language=en"),
+                    passages=given if self.passages is None else read_passages(self.passages),
+                    scorer=part("--scorer", self.scorer, open_llm),
+                    limits=Limits(self.context_tokens, self.answer_tokens, self.writing_tokens),
+                    wording=self.wording,
+                    cache=self.cache,
+                    price=price,
+                )
+            )
+
+
+def encoder_from(configuration: Configuration, address: str | None) -> str | Encoded | None:
+    """An encoder as it is to be opened: one that a found file names is opened here, with the mark of that."""
+    from arbitrag.encode import open_encoder
+
+    source = configuration.source("--encoder")
+    return address if address is None or source is None else open_encoder(address, source=source)
 
 
 NO_MODEL = """no model is named, and none answers unasked. Name one:
   --llm openai:gpt-4o-mini   or openai:MODEL@http://localhost:8000/v1
   --llm hf:Qwen/Qwen3-0.6B   a model in this process
   --llm lab                  the embedded model; it knows only its own world
+Not each time: export ARBITRAG_LLM=..., or llm = "..." in arbitrag.toml
 For a first look, type: arbitrag demo"""
 
 

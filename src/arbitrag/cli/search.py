@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson, Encoder, Mode, Where, pairs_from
+from arbitrag.cli.config import Config, configured
+from arbitrag.cli.parts import AsJson, Encoder, Mode, Where, encoder_from, pairs_from
 from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
+    from arbitrag.encode.base import Encoder as Encoded
     from arbitrag.types import Passage
 
 EXAMPLE = 'arbitrag search docs.idx "Who directed The Silent Orchard?" -k 5'
@@ -17,6 +19,7 @@ EXCERPT = 160  # characters shown of a passage
 
 
 def search(
+    context: typer.Context,
     index: Annotated[str, typer.Argument(metavar="INDEX", help="Made by arbitrag index, or a server's address.")],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or any words.", callback=typed)],
     k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="How many passages.")] = 10,
@@ -24,6 +27,7 @@ def search(
     mode: Mode = None,
     where: Where = None,
     as_json: AsJson = False,
+    config: Config = None,
 ) -> None:
     """Show what an index retrieves for a question, best first."""
     import asyncio
@@ -35,7 +39,7 @@ def search(
     if not query.strip():
         raise UsageError("the query is empty")
     wanted = pairs_from(where, "--where", "language=en")
-    found = asyncio.run(_retrieve(index, encoder, mode, query, k, wanted))
+    found = asyncio.run(_retrieve(index, encoder_from(configured(context), encoder), mode, query, k, wanted))
     if as_json:
         say_json(to_plain(found))
     elif found:
@@ -45,7 +49,7 @@ def search(
 
 
 async def _retrieve(
-    index: str, encoder: str | None, mode: str | None, query: str, k: int, where: dict[str, str]
+    index: str, encoder: str | Encoded | None, mode: str | None, query: str, k: int, where: dict[str, str]
 ) -> tuple[Passage, ...]:
     from arbitrag.retrieve import opened_index
 

@@ -14,7 +14,7 @@ NARROWEST = 30  # columns of a verdict
 PLACE_LINES = 3  # lines of passages before the rest is only counted
 
 
-def render(verdict: Verdict, width: int = 100) -> str:
+def render(verdict: Verdict, width: int = 100, *, settings: str = "") -> str:
     """The verdict on lines of at most ``width`` columns (30 at least), without a line feed at the end."""
     width = max(width, NARROWEST)
     room = width - LABEL
@@ -24,6 +24,7 @@ def render(verdict: Verdict, width: int = 100) -> str:
         *_candidates(verdict.candidates, room),
         *_passages(verdict, room),
         *(line for note in verdict.notes for line in _field("Note", _wrapped(note, room))),
+        *(_field("Settings", _wrapped(settings, room)) if settings else ()),
         *_field("Cost", _wrapped(cost(verdict.usage), room)),
     ]
     return "\n".join(line.rstrip() for line in lines)
