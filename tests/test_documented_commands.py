@@ -200,6 +200,7 @@ MADE: dict[str, Callable[[Run], None]] = {
     "lab-retrieval": _by("arbitrag lab retrieval --size 7000 --count 10 -o lab-retrieval"),
     "towns.jsonl": _questions("towns.jsonl"),
     "FOLDER": _museums,
+    "arbitrag.toml": lambda run: _write("arbitrag.toml", 'llm = "lab"\nindex = "lab"\n'),
     "trd-lab": _by("arbitrag data build-trd --from lab --llm lab --size 40 -o trd-lab"),
     "docs/trd.md": lambda run: _write("docs/trd.md", "<!-- examples -->\n<!-- end of examples -->\n"),
     "val.db": _by(_LAB_RUN),
@@ -261,6 +262,7 @@ def test_there_are_commands_to_check() -> None:
     assert len([each for each in EVERY if each.runs]) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", [each for each in EVERY if each.runs], ids=shown)
 def test_a_documented_command_runs(
     each: Documented, tmp_path: Path, command: Command, server: str, monkeypatch: pytest.MonkeyPatch

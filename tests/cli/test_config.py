@@ -68,7 +68,7 @@ def test_the_command_line_goes_first_then_the_environment_then_the_file(
 
 def test_without_anything_set_nothing_is_said(command: Command) -> None:
     typed = ("--llm", "lab", "--method", "direct")
-    assert answered(command, *typed)["configuration"] == {}
+    assert "configuration" not in answered(command, *typed)
     assert "Settings" not in command("ask", QUESTION, *typed).out
 
 

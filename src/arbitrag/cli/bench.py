@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -129,7 +128,7 @@ def run(
         prices = None  # it is that of the model that is set, and another was typed
     methods = [configuration.settled(each) for each in methods or ()]
     if path.exists():  # it goes on as it began, whatever is set by now
-        options = replace(options, **dict.fromkeys(configuration.parameters & options.names))
+        options = options.without(configuration.parameters)
         methods = [] if "methods" in configuration.parameters else methods
         llms, prices = (
             None if name in configuration.parameters else value for name, value in (("llms", llms), ("prices", prices))

@@ -69,13 +69,13 @@ class Options:
 
     def found_in(self, configuration: Configuration) -> Options:
         """With the mark of a file of settings that nobody named, on what was taken from it."""
-        marked = {name for name in self.names if configuration.source(f"--{name}") is not None}
+        marked = {name for name in self._values() if configuration.source(f"--{name}") is not None}
         return replace(self, remembered_by=str(configuration.file), taken=frozenset(marked)) if marked else self
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The options by name."""
-        return frozenset(self._values())
+    def without(self, names: Collection[str]) -> Options:
+        """As if these had not been given."""
+        left: dict[str, Any] = {name: None for name in self._values() if name in names}
+        return replace(self, **left)
 
     def remembered(self) -> dict[str, Any]:
         """As plain JSON values for a run file, addresses without what may be secret in them."""
