@@ -16,7 +16,7 @@ from typing import Any
 from arbitrag import __version__
 from arbitrag.arguments import check_arguments, chosen_method, question_of
 from arbitrag.budget import Budget
-from arbitrag.encode import open_encoder
+from arbitrag.encode import default_encoder, open_encoder
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
 from arbitrag.kit import Kit, Limits
@@ -290,7 +290,7 @@ async def open_kit(
         yield Kit.of(
             model(llm, price),
             retriever,
-            encoder=encoder or getattr(retriever, "encoder", None) or open_encoder("hash"),
+            encoder=encoder or getattr(retriever, "encoder", None) or default_encoder(),
             scorer=None if scorer is None else model(scorer),
             where=where,
             limits=limits,

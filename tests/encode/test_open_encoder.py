@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arbitrag.encode import open_encoder
+from arbitrag.encode import default_encoder, open_encoder
 from arbitrag.encode.base import checked
 from arbitrag.errors import BackendError, DataError, MissingExtra, UsageError
 
@@ -51,3 +51,10 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_broken_output_is_an_error(vectors: list[object], message: str) -> None:
     with pytest.raises(BackendError, match=message):
         checked(np.array(vectors), ["first", "second"], "some:model")
+
+
+async def test_the_default_encoder_is_hash_and_costs_nothing_until_it_is_used() -> None:
+    encoder, opened = default_encoder(), open_encoder("hash")
+    assert (encoder.name, encoder.identity, encoder.width) == (opened.name, opened.identity, opened.width)
+    assert (await encoder.encode(["a word"], kind="query") == await opened.encode(["a word"], kind="query")).all()
+    await encoder.aclose()

@@ -19,6 +19,13 @@ KINDS = {
 _FILES_ONLY = {"local_files_only": True}
 
 
+def default_encoder() -> Encoder:
+    """``hash``, which is opened (and numpy imported, 0.15 s) when there is something to encode."""
+    from arbitrag.encode.later import LaterEncoder
+
+    return LaterEncoder("hash", "hash:256:1", 256)
+
+
 def open_encoder(address: str, *, source: FromFile | None = None, **options: Any) -> Encoder:
     """The encoder at an address such as ``hash``, ``st:BAAI/bge-small-en-v1.5``, ``bge-m3:BAAI/bge-m3``,
     ``onnx:folder`` or ``openai:MODEL``.

@@ -1,0 +1,123 @@
+"""What one `arbitrag ask --method rag` over HTTP costs: CPU seconds beyond Python's own start, and requests.
+
+A scripted server in a process of its own answers at once. Each command is a fresh process, measured by what the system
+charges to it (user and system time), so that waiting costs nothing; an empty `python -c pass` in turn with it is
+subtracted. Results about servers are kept in a new folder, so that the first command finds nothing known.
+
+python benchmarks/ask_cost.py --quick
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from _bench import Bench
+
+SERVER = """
+import sys
+from arbitrag.testing import ScriptedServer
+with ScriptedServer(lambda prompt: "Mira Talven", style=sys.argv[1]) as server:
+    print(server.base_url, flush=True)
+    for line in sys.stdin:
+        print(" ".join(request.path for request in server.requests), flush=True)
+        server.requests.clear()
+"""
+QUESTION = "Who runs the harbour of Oru?"
+FEW = ["The harbour of Oru is run by Mira Talven.", "Oru lies on the northern coast."]
+MANY = [
+    f"Notice {n}. " + "The harbour of Oru is run by Mira Talven, as it was in the year before. " * 14 for n in range(20)
+]
+
+
+class Server:
+    """A scripted server in another process. ``asked`` gives the paths of the requests since the last look."""
+
+    def __init__(self, style: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, style], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.base_url = self._line()
+
+    def asked(self) -> list[str]:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._line().split()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@contextmanager
+def serving(style: str) -> Iterator[Server]:
+    server = Server(style)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def cpu_s(command: Sequence[str]) -> float:
+    """User and system time of a command and what it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def ask(server: Server, passages: Path, method: str = "rag") -> list[str]:
+    llm = f"openai:scripted@{server.base_url}"
+    return ["-m", "arbitrag", "ask", QUESTION, "--method", method, "--passages", str(passages), "--llm", llm]
+
+
+def written(folder: Path, name: str, texts: Sequence[str]) -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return path
+
+
+def main() -> None:
+    bench = Bench("ask_cost", __doc__, packages=("httpx", "typer"))
+    rounds = bench.pick(smoke=1, quick=7, full=25)
+    with tempfile.TemporaryDirectory() as folder, serving("none") as plain, serving("ids") as scoring:
+        os.environ["ARBITRAG_CACHE"] = str(Path(folder) / "kept")
+        few, many = written(Path(folder), "few.jsonl", FEW), written(Path(folder), "many.jsonl", MANY)
+        requests = []
+        for what, server, passages, method, most in (
+            ("rag", plain, few, "rag", (1, 1)),
+            ("rag, passages beyond the limit", plain, many, "rag", (3, 1)),
+            ("trustmargin", scoring, few, "trustmargin", (None, 2)),
+        ):
+            for time, bar in zip(("first", "second"), most, strict=True):
+                cpu_s(ask(server, passages, method))
+                requests.append((f"requests of {what}, {time} command", len(server.asked()), bar))
+        bare, asked = [], []
+        for _ in range(rounds):
+            bare.append(cpu_s(["-c", "pass"]))
+            asked.append(cpu_s(ask(plain, few)))
+    beyond = [command - start for command, start in zip(asked, bare, strict=True)]
+    bench.figure("ask --method rag, CPU beyond python itself, median", statistics.median(beyond), unit="s", at_most=1.0)
+    bench.figure("the same, least", min(beyond), unit="s")
+    bench.figure("python itself, median", statistics.median(bare), unit="s")
+    for what, count, bar in requests:
+        bench.figure(what, count, at_most=bar)
+    bench.finish(rounds=rounds, passages=len(FEW), many_passages=len(MANY))
+
+
+if __name__ == "__main__":
+    main()
