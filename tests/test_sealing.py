@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from arbitrag.errors import TraceError
+from arbitrag.llm.kept import SWITCH, Kept
 from arbitrag.replay import load_trace
 from arbitrag.sealing import KEY, seal, unseal
 from arbitrag.testing import ScriptedServer
@@ -112,3 +113,19 @@ def test_a_cached_answer_that_was_changed_is_not_given(tmp_path: Path, command: 
         ran = command(*words)
     assert ran.status == 1
     assert "holds an entry that cannot be read; delete the file, and its answers are asked for again" in ran.err
+
+
+def test_what_was_kept_of_a_server_is_not_believed_when_it_was_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, str(tmp_path))
+    kept = Kept("openai:m@http://127.0.0.1:1/v1")
+    kept.write({"context_tokens": 4096})
+    assert kept.path is not None
+    found = kept.read()
+    assert found is not None
+    assert found[0] == {"context_tokens": 4096}
+    whole = kept.path.read_text()
+    for changed in (whole.replace("4096", "4097"), "[]", "null", whole[:-9]):
+        kept.path.write_text(changed)
+        assert kept.read() is None

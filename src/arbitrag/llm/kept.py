@@ -20,6 +20,7 @@ from typing import Any
 from arbitrag import __version__
 from arbitrag.files import draft_of
 from arbitrag.plain import parse_json
+from arbitrag.sealing import seal, unseal
 
 SWITCH = "ARBITRAG_CACHE"
 LIFETIME_S = 24 * 3600
@@ -42,17 +43,17 @@ class Kept:
             return None
         try:
             with self.path.open("rb") as file:
-                plain = parse_json(file.read(_MOST_BYTES).decode())
+                plain = unseal(parse_json(file.read(_MOST_BYTES).decode()))
             age_s = time.time() - plain["written"]
             return (plain["found"], age_s) if 0 <= age_s < LIFETIME_S else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def write(self, found: Any) -> None:
         """Keep plain JSON values, for this user's eyes only."""
         if self.path is None:
             return
-        text = json.dumps({"written": time.time(), "found": found}, allow_nan=False)
+        text = json.dumps(seal({"written": time.time(), "found": found}), allow_nan=False)
         with suppress(OSError):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft = draft_of(self.path)
