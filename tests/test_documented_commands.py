@@ -270,6 +270,7 @@ def test_a_documented_command_runs(
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("ARBITRAG_", "OPENAI_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("ARBITRAG_CACHE", "off")
     text = each.text
     reason = next((why for begin, why in CANNOT_RUN.items() if text.startswith(begin)), None)
     if reason is not None:

@@ -25,6 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory without settings of its own, above which nothing is looked at."""
     for name in [name for name in os.environ if name.startswith(("ARBITRAG_", "OPENAI_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("ARBITRAG_CACHE", "off")
     home = tmp_path / "home"
     work = home / "work"
     work.mkdir(parents=True)

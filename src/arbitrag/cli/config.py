@@ -48,6 +48,7 @@ class Key:
     kind: type = str
     path: bool = False
     address: bool = False
+    named: str = ""  # the variable, where it is not called as the option
 
     @property
     def option(self) -> str:
@@ -55,7 +56,7 @@ class Key:
 
     @property
     def variable(self) -> str:
-        return PREFIX + self.name.rpartition(".")[2].upper()
+        return PREFIX + (self.named or self.name.rpartition(".")[2].upper())
 
 
 KEYS = (
@@ -67,7 +68,7 @@ KEYS = (
     Key("where", dict),
     Key("method"),
     Key("price"),
-    Key("cache", path=True),
+    Key("cache", path=True, named="RESPONSE_CACHE"),  # ARBITRAG_CACHE is where the answers of probes are kept
     Key("wording", path=True),
     Key("concurrency", int),
     Key("limits.context_tokens", int),
