@@ -12,7 +12,7 @@ import arbitrag
 from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
-from arbitrag.retrieve import analysis, html, passages, postgres_table, readers
+from arbitrag.retrieve import analysis, html, office, passages, postgres_table, readers
 
 PACKAGE = Path(arbitrag.__file__).parent
 FOLDERS = ("retrieve", "integrations", "data", "encode")
@@ -39,6 +39,7 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
     "retrieve/html.py _LINE_ENDS": (html._settle, [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")]),
     "retrieve/html.py _SPACES": (html._settle, [("a", "\x1d"), ("a ", "\u2028b")]),
     "retrieve/html.py _TAG": (html.is_too_deep, [("<!--", ""), ("<script>", ""), ("<b", ""), ("", "<title")]),
+    "retrieve/office.py _ESCAPED": (lambda text: office._ESCAPED.sub(r"\1", text), [("\\", ""), ("\\a", "\\")]),
     "retrieve/passages.py UNSPACED": (passages.estimate_tokens, [("中", "")]),
     "retrieve/passages.py _BREAK": (sentences, [("a.", "x"), ("a.”", "x"), ("\n", "x"), ("。", "x"), ("\n \n", "x")]),
     "retrieve/passages.py _words": (
@@ -51,9 +52,9 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
         charset,
         [("<meta ", ""), ("<meta charset", "="), ("<meta charset=", ""), ('<meta charset="', ""), ("", "<meta")],
     ),
-    "retrieve/readers.py _FENCE": (readers._heading, [("```\n", ""), ("---\n", "x"), ("~~~\n", "\n```")]),
+    "retrieve/readers.py _FENCE": (readers.heading, [("```\n", ""), ("---\n", "x"), ("~~~\n", "\n```")]),
     "retrieve/readers.py _HEADING": (
-        readers._heading,
+        readers.heading,
         [("# ", ""), ("#", "a"), ("a\n===", "x"), ("a", "\n=="), ("a\n---\n", "x"), ("   #", "")],
     ),
     "data/formats.py _LIST": (gone_through(formats._LIST), [("[", ""), ("[", "]"), ("[ ", "{"), ("\n[", "")]),
@@ -114,11 +115,11 @@ FRONT = [("---\n", ""), ("---\ntitle: ", "\n---"), ("---\ntitle:", "\n"), ("---\
 
 def test_front_matter_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "_LONGEST_FRONT", 1 << 20)
-    assert superlinear(readers._heading, *FRONT) == []
+    assert superlinear(readers.heading, *FRONT) == []
 
 
 def test_front_matter_of_spaces_is_read_at_once() -> None:
-    assert readers._heading("---\ntitle:" + " " * 4000) == ""  # 4 KB that a pattern tried in every way for minutes
+    assert readers.heading("---\ntitle:" + " " * 4000) == ""  # 4 KB that a pattern tried in every way for minutes
 
 
 @pytest.mark.parametrize(

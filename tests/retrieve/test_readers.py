@@ -248,7 +248,7 @@ def test_a_heading_without_an_end_is_a_short_title(tmp_path: Path) -> None:
 
 
 def test_a_page_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.retrieve.readers._LARGEST_PAGE", 100)
+    monkeypatch.setattr("arbitrag.retrieve.readers.LARGEST_PAGE", 100)
     with pytest.raises(NotReadable, match="an HTML file of over 0 MB"):
         read(tmp_path, "a.html", "x" * 101)
 

@@ -160,7 +160,7 @@ def test_a_file_that_breaks_is_dropped(docs: Path, idx: Path) -> None:
 def test_a_file_that_breaks_in_the_middle_leaves_nothing(
     docs: Path, idx: Path, make_pdf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arbitrag.retrieve import readers
+    from arbitrag.retrieve import pdf
 
     make_pdf(docs / "a.pdf", ["Zebra on the first page.", "Zebra on the second."])
 
@@ -169,7 +169,7 @@ def test_a_file_that_breaks_in_the_middle_leaves_nothing(
             raise ZeroDivisionError("surprise")
         return "Zebra on the first page."
 
-    monkeypatch.setattr(readers, "_page_text", pages)
+    monkeypatch.setattr(pdf, "_page_text", pages)
     report = update_index(docs, idx)
     assert report.skipped == (Named("a.pdf", "ZeroDivisionError while reading: surprise"),)
     assert search(idx, "zebra") == []
@@ -285,7 +285,7 @@ class TestRefusals:
         empty.mkdir()
         for name in names:
             (empty / name).write_text("x")
-        with pytest.raises(DataError, match=r"nothing to index in .*empty: no md, txt, html, pdf or jsonl file there"):
+        with pytest.raises(DataError, match=r"nothing to index in .*empty: no file of a kind that is read"):
             update_index(empty, idx)
         assert not idx.exists()
 

@@ -51,7 +51,8 @@ def index(
 ) -> None:
     """Make an index of documents, or bring it up to date.
 
-    Reads md, txt, html, pdf and jsonl files under the sources. Run again, it reads only what changed.
+    Reads md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb and jsonl files under the sources. Run again, it reads only
+    what changed.
     Hidden files and folders, build folders, node_modules and virtual environments are left out unless an --include
     names them, and the output says so.
     """

@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from arbitrag.errors import DataError
-from arbitrag.retrieve import readers
+from arbitrag.retrieve import epub, notebook, office, pdf, readers
 from arbitrag.retrieve.readers import Document, NotReadable, Reader
 from arbitrag.retrieve.selection import Left, Selection
 from arbitrag.text import printable
 
+READ = "md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb, jsonl"
 _KINDS: dict[str, Reader] = {
     **dict.fromkeys((".md", ".markdown"), readers.read_markdown),
     **dict.fromkeys((".txt", ".text", ".rst", ""), readers.read_text),  # without a suffix: README, LICENSE
     **dict.fromkeys((".html", ".htm", ".xhtml"), readers.read_html),
-    ".pdf": readers.read_pdf,
+    ".pdf": pdf.read_pdf,
+    ".docx": office.read_docx,
+    ".pptx": office.read_pptx,
+    ".xlsx": office.read_xlsx,
+    ".epub": epub.read_epub,
+    ".ipynb": notebook.read_ipynb,
     **dict.fromkeys((".jsonl", ".ndjson"), readers.read_jsonl),
 }
 

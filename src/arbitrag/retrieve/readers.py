@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from arbitrag.errors import DataError, MissingExtra
+from arbitrag.errors import DataError
 from arbitrag.retrieve.passages import Piece, cut
 from arbitrag.types import Passage
 
 _CHUNK = 1 << 18  # bytes or characters read at a time
 _LONGEST_ROW = 1 << 25  # bytes of one line of JSON
-_LARGEST_PAGE = 1 << 26  # bytes of one HTML file, which is parsed as a whole
+LARGEST_PAGE = 1 << 26  # bytes of one HTML file, which is parsed as a whole
 _LONGEST_EXTRAS = 1 << 16  # characters of a row beside its text, which each of its passages repeats
 _NAMED_ROWS = 20  # bad rows of one file that are named one by one
 _BAD_BYTES = 0.01  # the share of invalid bytes from which a file is not text
@@ -76,48 +76,28 @@ def read_text(path: Path, source: str, tokens: int) -> Document:
 
 def read_markdown(path: Path, source: str, tokens: int) -> Document:
     """A Markdown file, its marks kept, so that lines are those of the file; its title is its first heading."""
-    return _read_plain(path, source, tokens, lambda head: _heading(head) or PurePosixPath(source).stem)
+    return _read_plain(path, source, tokens, lambda head: heading(head) or PurePosixPath(source).stem)
 
 
 def read_html(path: Path, source: str, tokens: int) -> Document:
     """The visible text of an HTML file; lines and offsets are in that text."""
-    from arbitrag.retrieve.html import is_too_deep, visible_text
-
-    if path.stat().st_size > _LARGEST_PAGE:
-        raise NotReadable(f"an HTML file of over {_LARGEST_PAGE >> 20} MB")
+    if path.stat().st_size > LARGEST_PAGE:
+        raise NotReadable(f"an HTML file of over {LARGEST_PAGE >> 20} MB")
     notes: list[str] = []
-    encoding = _encoding(path, notes, declared=_declared_charset)
-    page = path.read_text(encoding, errors="replace")
-    if is_too_deep(page):
-        raise NotReadable("an HTML file with too many elements left open inside each other")
-    title, text = visible_text(page)
+    encoding = sound_encoding(path, notes, declared=_declared_charset)
+    title, text = page_text(path.read_text(encoding, errors="replace"))
     if not text.strip():
         raise NotReadable("holds no text")
-    return Document(_passages(source, title or PurePosixPath(source).stem, cut(text, tokens)), notes)
+    return Document(passages_of(source, title or PurePosixPath(source).stem, cut(text, tokens)), notes)
 
 
-def read_pdf(path: Path, source: str, tokens: int) -> Document:
-    """The text of a PDF, page by page, the page number in the metadata; offsets are in the whole text.
+def page_text(page: str) -> tuple[str, str]:
+    """The title and the visible text of HTML. Raises NotReadable for what no parser can bear."""
+    from arbitrag.retrieve.html import is_too_deep, visible_text
 
-    Raises NotReadable without the extra ``pdf``, and for files that are encrypted or broken.
-    """
-    try:
-        import pypdf
-    except ImportError:
-        raise NotReadable(str(MissingExtra("pdf", "reading PDF")), lasting=False) from None
-    try:
-        reader = pypdf.PdfReader(path)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise NotReadable("an encrypted PDF")
-        title = str((reader.metadata and reader.metadata.title) or "").strip()
-        pages = len(reader.pages)
-    except NotReadable:
-        raise
-    except Exception as error:  # a broken PDF can raise nearly anything; the failure is carried on
-        raise NotReadable(f"not a PDF that can be read ({type(error).__name__})") from error
-    notes: list[str] = []
-    texts = (_page_text(reader, number, notes) for number in range(pages))
-    return Document(_pdf_passages(source, title or PurePosixPath(source).stem, texts, tokens), notes)
+    if is_too_deep(page):
+        raise NotReadable("an HTML file with too many elements left open inside each other")
+    return visible_text(page)
 
 
 def read_jsonl(path: Path, source: str, tokens: int) -> Document:
@@ -127,14 +107,14 @@ def read_jsonl(path: Path, source: str, tokens: int) -> Document:
     ``line`` is the line in the file, ``offset`` counts in the row's text. A row that names its own source has no line.
     """
     notes: list[str] = []
-    _encoding(path, notes)
+    sound_encoding(path, notes)
     file = path.open("rb")
     return Document(_jsonl_passages(file, source, tokens, notes), notes, _position(file))
 
 
 def _read_plain(path: Path, source: str, tokens: int, title: Callable[[str], str]) -> Document:
     notes: list[str] = []
-    encoding = _encoding(path, notes)
+    encoding = sound_encoding(path, notes)
     raw = path.open("rb")
     file = io.TextIOWrapper(raw, encoding=encoding, errors="replace")
     head = file.read(_CHUNK)
@@ -146,7 +126,7 @@ def _read_plain(path: Path, source: str, tokens: int, title: Callable[[str], str
                 yield chunk
                 chunk = file.read(_CHUNK)
 
-    return Document(_passages(source, title(head), cut(chunks(), tokens)), notes, _position(raw))
+    return Document(passages_of(source, title(head), cut(chunks(), tokens)), notes, _position(raw))
 
 
 def _position(file: IO[bytes]) -> Callable[[], int]:
@@ -155,19 +135,19 @@ def _position(file: IO[bytes]) -> Callable[[], int]:
 
 def part_passages(source: str, title: str, text: str, offset: int, tokens: int, **metadata: str) -> Iterator[Passage]:
     """The passages of a page or another part of a file, which begins at ``offset``; they have no lines."""
-    title = _short(title)
+    title = short_title(title)
     for piece in cut(text, tokens):
         at = offset + piece.offset
         place = passage_id(source, at, piece.text)
         yield Passage(piece.text, id=place, title=title, source=source, offset=at, metadata=metadata)
 
 
-def _short(title: str) -> str:
+def short_title(title: str) -> str:
     return " ".join(title[: 4 * LONGEST_TITLE].split())[:LONGEST_TITLE].rstrip()
 
 
-def _passages(source: str, title: str, pieces: Iterable[Piece]) -> Iterator[Passage]:
-    title = _short(title)
+def passages_of(source: str, title: str, pieces: Iterable[Piece]) -> Iterator[Passage]:
+    title = short_title(title)
     for piece in pieces:
         yield Passage(
             piece.text,
@@ -179,7 +159,7 @@ def _passages(source: str, title: str, pieces: Iterable[Piece]) -> Iterator[Pass
         )
 
 
-def _encoding(path: Path, notes: list[str], declared: Callable[[bytes], str | None] | None = None) -> str:
+def sound_encoding(path: Path, notes: list[str], declared: Callable[[bytes], str | None] | None = None) -> str:
     """The encoding of a text file: by its byte order mark, what it declares, or UTF-8.
 
     Raises NotReadable for an empty file and for one that is not text.
@@ -219,7 +199,7 @@ def _declared_charset(head: bytes) -> str | None:
     return name if name.startswith(_WEB_ENCODINGS) else None
 
 
-def _heading(head: str) -> str:
+def heading(head: str) -> str:
     """The title of a Markdown text: in its front matter, or its first heading outside of code."""
     if title := _front_title(head):
         return title
@@ -240,25 +220,6 @@ def _front_title(head: str) -> str:
 
 def _unquoted(value: str) -> str:
     return value[value[:1] in ("'", '"') : len(value) - (value[-1:] in ("'", '"'))].strip()
-
-
-def _page_text(reader: Any, number: int, notes: list[str]) -> str:
-    try:
-        return str(reader.pages[number].extract_text())
-    except Exception as error:  # noqa: BLE001  one broken page costs that page, and is named
-        notes.append(f"page {number + 1} passed over ({type(error).__name__})")
-        return ""
-
-
-def _pdf_passages(source: str, title: str, pages: Iterable[str], tokens: int) -> Iterator[Passage]:
-    offset, empty = 0, True
-    for number, text in enumerate(pages, 1):
-        for passage in part_passages(source, title, text, offset, tokens, page=str(number)):
-            empty = False
-            yield passage
-        offset += len(text) + 1  # pages are joined by a line end
-    if empty:
-        raise NotReadable("holds no text (scanned pages?)")
 
 
 def _jsonl_passages(file: IO[bytes], source: str, tokens: int, notes: list[str]) -> Iterator[Passage]:

@@ -28,7 +28,7 @@ from arbitrag.retrieve.bm25 import (
     of_file,
     to_document,
 )
-from arbitrag.retrieve.ingest import Found, Passed, common_root, read_document, walk
+from arbitrag.retrieve.ingest import READ, Found, Passed, common_root, read_document, walk
 from arbitrag.retrieve.ledger import Ledger, Task, Version, open_ledger
 from arbitrag.retrieve.manifest import FILE, VECTORS, WORDS, Manifest, corrupt, has_vectors, read_manifest
 from arbitrag.retrieve.readers import Document, NotReadable
@@ -151,7 +151,7 @@ def _prepare(
     else:
         names = ", ".join(printable(str(path)) for path in inputs)
         why = "\n".join(
-            ["no md, txt, html, pdf or jsonl file there", *counted(left).lines(including=selection.including)]
+            [f"no file of a kind that is read ({READ})", *counted(left).lines(including=selection.including)]
         )
         raise DataError(f"nothing to index in {names}: {why}")
     manifest = Manifest(passage_tokens or PASSAGE_TOKENS, language or "english", str(root))
