@@ -121,3 +121,15 @@ def test_no_password_is_stored(password: str) -> None:
 def test_model_and_server() -> None:
     assert split_server("@cf/m@https://u@h/v1") == ("@cf/m", "https://u@h/v1")
     assert split_server("gpt-4o-mini") == ("gpt-4o-mini", "")
+
+
+@pytest.mark.parametrize(
+    "address", ["openai:m@://u:secret@h/v1", "openai:m@http>://u:secret@h", "://secret@h", "h://://s:secret@h"]
+)
+def test_a_password_behind_a_scheme_that_is_none_is_not_shown(address: str) -> None:
+    assert "secret" not in shown(address)
+    assert "secret" not in shown(address, mark="[hidden]")
+
+
+def test_half_of_a_surrogate_pair_in_an_option() -> None:
+    assert shown("postgres://u:secret@h/db?table=\ud800") == "postgres://h/db?table=%3F"

@@ -298,3 +298,11 @@ def test_a_trace_without_the_second_prompt_leaves_no_call_unawaited(tmp_path: Pa
     with pytest.raises(TraceError, match="no prompt 'rag/answer'"):
         replay(replace(trace, prompts={"llm": without}))
     gc.collect()
+
+
+def test_a_generation_that_is_no_text_is_damage() -> None:
+    kit = Kit.of(ScriptedLLM(["Paris"]))
+    trace = asyncio.run(answer("Who?", "direct", kit)).trace
+    (call,) = trace.calls
+    with pytest.raises(TraceError, match="the result of a generate call in the trace is damaged"):
+        replay(replace(trace, calls=(replace(call, result={**call.result, "text": 5}),)))

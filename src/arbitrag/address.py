@@ -24,7 +24,8 @@ HARMLESS = frozenset(
     )
 )
 OPTIONS = frozenset(["table", "mode", "text_field", "encoder"])  # ours, in the address of an index on a server
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")  # bounded, so that a search is linear
+# Bounded, so that a search is linear. Behind a scheme that is none, or without one, may stand a password all the same.
+_URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30})?://")
 _POSTGRES = re.compile(r"postgres(?:ql)?:(?!//)")
 _PAIR = re.compile(r"\s*([A-Za-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?=\s|$)", re.DOTALL)
 _HOST = re.compile(
@@ -190,9 +191,8 @@ def _shown_url(rest: str, mark: str) -> str:
     left_out = [key + value for key, value in pairs if key not in HARMLESS]
     if "@" in "".join(left_out) or ("#" in rest and "@" in rest.partition("#")[2]):
         return ""  # more likely a password that was not encoded than a query
-    shown_query = "&".join(
-        [*(f"{key}={quote(value, safe='/:@[]')}" for key, value in kept), *([mark] if left_out and mark else [])]
-    )
+    told = [f"{key}={quote(value, safe='/:@[]', errors='replace')}" for key, value in kept]
+    shown_query = "&".join([*told, *([mark] if left_out and mark else [])])
     user = f"{mark}@" if at and mark else ""
     return f"{user}{hosts}{slash}{path}" + (f"?{shown_query}" if shown_query else "")
 

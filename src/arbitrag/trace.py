@@ -216,6 +216,8 @@ def decode(kind: Kind, plain: Any) -> Result:
         return from_plain(Similarities, plain)
     if kind == "generate":
         logprobs = None if plain["logprobs"] is None else tuple(plain["logprobs"])
+        if not isinstance(plain["text"], str):
+            raise ValueError("a generation without a text")
         return Generation(plain["text"], plain["finish"], logprobs, cached=True)
     if kind == "score":
         return Scores(tuple(Likelihood(each["text"], _logprobs(each["logprobs"])) for each in plain), cached=True)

@@ -242,3 +242,11 @@ def test_the_page_names_every_key_with_its_variable_and_its_example_is_read(repo
     read = load(str(write(folder, example)), {}, folder)
     assert (read.values["--llm"].typed, read.settings["trustmargin"]) == (("lab",), {"threshold": "-1.5"})
     assert {command.split()[0] for command in TAKEN} == {"ask", "bench", "search", "index", "doctor"}
+
+
+def test_lists_without_end_are_told(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text(f"llm = {'[' * 50_000}")
+    ran = command("ask", "Who?", "--config", path)
+    assert (ran.status, ran.out) == (1, "")
+    assert "deep.toml is no file of settings" in ran.err

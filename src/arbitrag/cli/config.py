@@ -197,6 +197,8 @@ class _File:
             raise DataError(f"{path} cannot be read: {error.strerror}") from None
         except ValueError as error:  # TOMLDecodeError, which has the line, and UnicodeDecodeError
             raise DataError(f"{path} is not TOML: {one_line(str(error))}") from None
+        except RecursionError:
+            raise DataError(f"{path} is no file of settings: its lists are too deep") from None
         return cls(path, text, plain, None if named else FromFile(str(path), ""))
 
     def taken(self) -> tuple[dict[str, Value], dict[str, dict[str, str]]]:
