@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.address import HIDDEN, shown
+from arbitrag.cli import complete
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ LABEL = 13  # columns of the names on the left
 
 
 def methods(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", autocompletion=complete.methods, help="Explain this one, with an example."),
+    ] = None,
     llm: Annotated[
         str | None, typer.Option("--llm", metavar="ADDRESS", help="Say which methods run with this model.")
     ] = None,
@@ -27,21 +32,29 @@ def methods(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods: what each does, needs, costs and implements."""
+    """List the methods: what each does, needs, costs and implements. With a NAME, explain that one in full."""
     from arbitrag.cli.output import say, say_json, width
     from arbitrag.errors import UsageError
     from arbitrag.methods import METHODS, load
 
+    if name is not None:
+        if llm is not None or scorer is not None:
+            raise UsageError("--llm and --scorer are for the list of methods; leave the NAME out, or them")
+        from arbitrag.cli.method_page import described, page
+
+        about = described(name, load(name, typed=True)())
+        say_json(about) if as_json else say(page(about, width()))
+        return
     if scorer is not None and llm is None:
         raise UsageError("--scorer is a second model beside --llm; give that as well")
-    rows = {name: _row(name, load(name)()) for name in METHODS}
+    rows = {each: _row(each) for each in (*METHODS, *_others())}
     evidence: tuple[str, ...] = ()
     if llm is not None:
         import asyncio
 
-        refused, evidence = asyncio.run(_refused(llm, scorer, list(METHODS)))
-        for name, row in rows.items():
-            row |= {"runs": name not in refused, "reason": refused.get(name, "")}
+        refused, evidence = asyncio.run(_refused(llm, scorer, list(rows)))
+        for each, row in rows.items():
+            row |= {"runs": each not in refused, "reason": refused.get(each, "")}
     if as_json:
         say_json(list(rows.values()))
         return
@@ -51,16 +64,30 @@ def methods(
         say("\n" + "\n".join(f"{told}: {line}" for line in evidence))
 
 
-def _row(name: str, method: Method) -> dict[str, Any]:
+def _others() -> list[str]:
+    """The methods of other packages, behind those that come with Arbitrag."""
+    from arbitrag import plugins
+    from arbitrag.methods import METHODS
+
+    return [name for name in plugins.names("methods") if name not in METHODS]
+
+
+def _row(name: str) -> dict[str, Any]:
+    from arbitrag.errors import PluginError
+    from arbitrag.methods import load
     from arbitrag.methods.base import needs_of, summary
 
+    try:
+        method: Method = load(name)()
+    except PluginError as error:  # one broken package leaves the others to be seen
+        return {"name": name, "what": str(error), "needs": "", "cost": "", "paper": ""}
     what = {"name": name, "what": summary(type(method)), "needs": needs_of(method).names()}
     return {**what, "cost": method.cost, "paper": method.paper}
 
 
 def _told(row: dict[str, Any], columns: int) -> str:
     """What it does, and beneath it cost, needs, paper and whether it runs."""
-    lines = [row["what"], f"{row['cost']}; needs {row['needs']}; {row['paper']}"]
+    lines = [row["what"], *([f"{row['cost']}; needs {row['needs']}; {row['paper']}"] if row["needs"] else [])]
     if "runs" in row:
         reads = ", given passages (--index or --passages)" if "retrieve" in row["needs"] else ""
         lines.append(f"runs here{reads}" if row["runs"] else f"does not run here: {row['reason']}")

@@ -24,10 +24,11 @@ from typing import Any, ClassVar
 
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
+from arbitrag.methods.base import setting
 from arbitrag.stages.fit import Fit
 from arbitrag.stages.forms import Conclusion, Group, Known, read_conclusion, read_groups, read_passages
 from arbitrag.stages.grouping import from_groups, group_blocks, groups_decision, left_out, memory_blocks, without
-from arbitrag.stages.order import check_order, ordered
+from arbitrag.stages.order import ORDERS, check_order, ordered
 from arbitrag.stages.reading import Reading, counts, notes, read_reply
 from arbitrag.types import Decision, Need, Passage, Question, Strategy, Verdict
 
@@ -41,11 +42,11 @@ class AstuteRag:
     cost: ClassVar[str] = "2 answers in a row, one more for each further iteration"
     paper: ClassVar[str] = "ASTUTE RAG, arXiv 2410.07176"
 
-    own_passages: int = 1  # m̂
-    iterations: int = 1  # t
-    passage_order: str = "retrieved"
-    seed: int = 0  # of the order random
-    k: int = 10
+    own_passages: int = setting(1, "m̂: passages that memory writes at most; 0 asks it for none")
+    iterations: int = setting(1, "t: rounds of grouping, the last of which answers")
+    passage_order: str = setting("retrieved", "how the passages stand in the prompts", ORDERS)
+    seed: int = setting(0, "of the order random")
+    k: int = setting(10, "passages that are looked up")
 
     def __post_init__(self) -> None:
         check_order(self.passage_order)

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from arbitrag.errors import UsageError, unknown
@@ -61,6 +61,42 @@ class Named(Protocol):
 
 
 P = TypeVar("P", bound=Named)
+
+
+S = TypeVar("S")
+
+
+def setting(default: S, meaning: str, choices: Iterable[str] = ()) -> S:
+    """A field of a method: its default, and what it means in a few words. ``choices`` are the values that it takes.
+
+    This one declaration feeds Python, ``--set``, ``arbitrag methods NAME`` and the records of runs.
+    """
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "choices": tuple(choices)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of a setting; ``choices`` is empty where it takes any value of its type."""
+
+    name: str
+    type: str
+    default: Any
+    meaning: str
+    choices: tuple[str, ...]
+
+
+def settings_of(kind: type) -> list[Setting]:
+    """The settings of a method's class, in their order."""
+    return [
+        Setting(
+            each.name,
+            type(each.default).__name__,
+            None if each.default is dataclasses.MISSING else each.default,
+            each.metadata.get("meaning", ""),
+            each.metadata.get("choices", ()),
+        )
+        for each in dataclasses.fields(kind)
+    ]
 
 
 def settings(method: Method) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit, gather
+from arbitrag.methods.base import setting
 from arbitrag.stages.bridge_log import BridgeLog
 from arbitrag.stages.collect import Sources, collect, room_for
 from arbitrag.stages.decision_tree import REFLECT, Outcome, trust, walk
@@ -50,20 +51,20 @@ class Bridge:
     cost: ClassVar[str] = "5 answers in 3 steps, 2 more for each reflection"
     paper: ClassVar[str] = "BRIDGE (Dai et al.)"
 
-    alpha: float = 0.5
-    beta: float = 1.1
-    dense_weight: float = 0.4
-    sparse_weight: float = 0.2
-    multi_weight: float = 0.4
-    n: int = 10  # sub-queries
-    k: int = 3  # passages for the question
-    fetch: int = 5  # passages among which a sub-query's is chosen
-    shots: int = 5  # labelled questions that the allocator sees
-    cycles: int = 3  # reflections
-    examples: str = ""  # a file of labelled questions; without one those beside the prompts
-    match: str = "best"  # or joined
-    allocator: bool = True
-    tree: bool = True
+    alpha: float = setting(0.5, "trust below this is a refusal: of T_llm up to it, of T_ret under it")
+    beta: float = setting(1.1, "T_ret from which the passages are trusted; between alpha and beta it reflects")
+    dense_weight: float = setting(0.4, "share of the dense head in every agreement")
+    sparse_weight: float = setting(0.2, "share of the sparse head")
+    multi_weight: float = setting(0.4, "share of the multi-vector head")
+    n: int = setting(10, "sub-queries")
+    k: int = setting(3, "passages that are looked up for the question itself")
+    fetch: int = setting(5, "passages among which a sub-query's one is chosen")
+    shots: int = setting(5, "labelled questions that the allocator sees")
+    cycles: int = setting(3, "reflections at most")
+    examples: str = setting("", "a file of labelled questions; empty: those beside the prompts")
+    match: str = setting("best", "how lists of texts are compared: each with its best, or joined", MATCHES)
+    allocator: bool = setting(True, "ask how far the question rests on either source; else both rest on 100 %")
+    tree: bool = setting(True, "let the tree decide; else the model does, shown all knowledge and the numbers")
 
     def __post_init__(self) -> None:
         if min(self.n, self.k, self.fetch, self.shots) < 1 or self.cycles < 0:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from arbitrag.kit import Kit
+from arbitrag.methods.base import setting
 from arbitrag.text import clean_answer, settle
 from arbitrag.types import Candidate, Need, Question, Strategy, Verdict
 
@@ -22,7 +23,7 @@ class Rag:
     cost: ClassVar[str] = "1 answer"
     paper: ClassVar[str] = "baseline"
 
-    k: int = 20
+    k: int = setting(20, "passages that are looked up; those that fit into --context-tokens are read")
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         found = await kit.retrieve(question, k=self.k)

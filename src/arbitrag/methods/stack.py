@@ -23,12 +23,13 @@ from typing import ClassVar, NamedTuple
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
 from arbitrag.methods import method_from
-from arbitrag.methods.base import Method, Prepared, needs_of, part_from
+from arbitrag.methods.base import Method, Prepared, needs_of, part_from, setting
 from arbitrag.stages.filter import Filtered
 from arbitrag.stages.filter_parts import FILTERS, Filter
 from arbitrag.stages.gate import GATES, Gate, Gated
 from arbitrag.stages.refusal import REFUSALS, Refusal
 from arbitrag.stages.rerank import RERANKS, Ranked, Rerank
+from arbitrag.text import listed
 from arbitrag.types import Candidate, Dropped, Need, Passage, Question, Strategy, Verdict
 
 
@@ -49,13 +50,13 @@ class Stack:
     cost: ClassVar[str] = "what the arbiter costs, and 1 step for a gate"
     paper: ClassVar[str] = "parts of all"
 
-    gate: str = "none"
-    filter: str = "robust"
-    rerank: str = "none"
-    arbiter: str = "trustmargin"
-    refusal: str = "none"
-    fetch: int = 20  # passages that are looked up
-    k: int = 10  # of those that pass the filter, in their new order
+    gate: str = setting("none", f"whether memory alone does: {listed(list(GATES), 'or')}")
+    filter: str = setting("robust", f"which passages look honest: {listed(list(FILTERS), 'or')}")
+    rerank: str = setting("none", f"which k come first: {listed(list(RERANKS), 'or')}")
+    arbiter: str = setting("trustmargin", "which source is trusted: any other method")
+    refusal: str = setting("none", f"whether that is sure enough: {listed(list(REFUSALS), 'or')}")
+    fetch: int = setting(20, "passages that are looked up")
+    k: int = setting(10, "passages of those that pass the filter, in their new order")
 
     def __post_init__(self) -> None:
         if min(self.k, self.fetch) < 1:

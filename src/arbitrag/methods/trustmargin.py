@@ -28,7 +28,7 @@ from typing import ClassVar
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods import method_from
-from arbitrag.methods.base import Method, Prepared, needs_of
+from arbitrag.methods.base import Method, Prepared, needs_of, setting
 from arbitrag.stages.fit import Fit
 from arbitrag.text import agree, as_option, clean_answer, declines
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
@@ -58,10 +58,10 @@ class TrustMargin:
     cost: ClassVar[str] = "2 answers, 6 scorings where they differ"
     paper: ClassVar[str] = "TrustMargin, arXiv 2606.08397"
 
-    weight: float = 0.5  # lambda
-    threshold: float = -1.5  # tau
-    k: int = 20
-    candidate: str = PLAIN  # or another method, with settings behind its name
+    weight: float = setting(0.5, "lambda: how much binding counts beside prior")
+    threshold: float = setting(-1.5, "tau: the passages win above this margin; lower trusts them more often")
+    k: int = setting(20, "passages that are looked up; those that fit into --context-tokens are read")
+    candidate: str = setting(PLAIN, "whose answer is held against memory's: the passages' plain one, or a method's")
 
     def __post_init__(self) -> None:
         if self.other and Need.RETRIEVE not in needs_of(self.other):

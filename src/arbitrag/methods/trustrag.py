@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
-from arbitrag.stages.clean import check_filter, clean
+from arbitrag.methods.base import setting
+from arbitrag.stages.clean import FILTERS, check_filter, clean
 from arbitrag.stages.filter import Filtered
 from arbitrag.stages.fit import Fit
 from arbitrag.stages.forms import (
@@ -61,13 +62,13 @@ class TrustRag:
     cost: ClassVar[str] = "3 answers in a row"
     paper: ClassVar[str] = "TrustRAG, arXiv 2501.00879"
 
-    filter: str = "robust"  # or reference, or none
-    similar: float = 0.0  # the cosine of the filter robust; 0 for the one that belongs to the encoder
-    resolve: bool = True  # stage 2
-    internal_knowledge: bool = True
-    conflict_removal: bool = True
-    self_assessment: bool = True
-    k: int = 5
+    filter: str = setting("robust", "stage 1, by which passages that look planted are dropped", FILTERS)
+    similar: float = setting(0.0, "the cosine from which the filter robust takes two for copies; 0: the encoder's own")
+    resolve: bool = setting(True, "stage 2; without it the passages that are left are read as rag reads them")
+    internal_knowledge: bool = setting(True, "ask memory beside the passages")
+    conflict_removal: bool = setting(True, "have documents grouped, and those left out that conflict or dictate")
+    self_assessment: bool = setting(True, "have the model say whom it trusts; else the groups with the answer tell")
+    k: int = setting(5, "passages that are looked up")
 
     def __post_init__(self) -> None:
         check_filter(self.filter)
