@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from arbitrag.types import Passage
 from arbitrag.worked.case import Case
@@ -32,7 +33,10 @@ def _like(name: str, settings: str = "", passages: Sequence[Passage] | None = No
 
 UNKNOWN, UNREADABLE = "I don't know", "It depends."
 # Memory recalls something else than the passages say, so that BRIDGE's tree has to choose.
-_APART = {"bridge__recall": "evidence: Rivers freeze over early.", "bridge__recall_many": "1. Snow falls in winter."}
+_APART: Mapping[str, Any] = {
+    "bridge__recall": "evidence: Rivers freeze over early.",
+    "bridge__recall_many": "1. Snow falls in winter.",
+}
 _REFLECTION = (
     "contradiction: one names a director, the other rivers\nkind: factual\n"
     "1. Who made The Silent Orchard in 1931?\n2. Whose work is The Silent Orchard?\n"
