@@ -41,6 +41,7 @@ STAND_INS = [
     (r"openai:[\w.-]+(@https?://[^\s\"']+)?", "openai:scripted@{server}"),  # a scripted server on loopback
     (r"\bADDRESS\b", "lab"),
     (r"\bID\b", "q1"),
+    (r"\bmethods NAME\b", "methods rag"),
     (r"\bbench show FILE\b", "bench show mine.db"),
     (r"\$\(jq -r \.typed best\.json\)", "trustmargin threshold=-1.0"),
     # Smaller than on the page, where it would take minutes.
