@@ -420,3 +420,12 @@ def test_no_command_takes_damage_for_a_fault_of_its_own(
         assert "fault in Arbitrag" not in ran.err
         if ran.status == 1:
             assert str(path) in ran.err
+
+
+def test_values_of_other_types_are_not_taken_for_damage(tmp_path: Path) -> None:
+    """What a method of one's own gives need not be what a row says: True for 1, a number for a text."""
+    odd: Any = Row("direct", "facts", "q1", 7, Strategy.MEMORY, True, cut=True, parse_failures=False)  # type: ignore[arg-type]
+    with Store.create(tmp_path / "run.db", PLAN) as store:
+        store.record(odd)
+        (found,) = store.rows("facts", "direct")
+    assert (found.answer, found.why, found.cut, found.parse_failures) == ("7", "True", 1, 0)

@@ -389,3 +389,17 @@ def test_progress_is_shown(four: Path) -> None:
         "comparing with the best",
     }
     assert all(0 <= done < total for done, total, _ in shown)
+
+
+def test_the_scale_of_a_map_names_the_lower_end_of_every_colour() -> None:
+    from arbitrag.evaluate.tune_page import LEVELS, _scale
+    from arbitrag.evaluate.tune_text import level
+
+    scale = _scale(0.175, 0.425)
+    assert [low for low, _ in scale] == [f"{17.5 + 2.5 * step:.1f}" for step in range(10)]
+    assert scale[0][1] == "17.5 to 20.0"
+    for value in (0.18, 0.21, 0.333, 0.42):
+        words = scale[level(value, 0.175, 0.425, LEVELS)][1]
+        low, high = (float(each) / 100 for each in words.split(" to "))
+        assert low <= value <= high
+    assert _scale(0.5, 0.5)[-1] == ("50.0", "50.0 percent everywhere")

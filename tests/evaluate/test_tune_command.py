@@ -161,7 +161,9 @@ def test_the_example_on_the_page_runs(
     assert done.out.startswith("trustmargin on lab:questions?count=12\n  12 questions")
     kept = json.loads((tmp_path / "best.json").read_text("utf-8"))
     assert set(kept["settings"]) == {"weight", "threshold"}
-    assert "<table class=" in (tmp_path / "map.html").read_text("utf-8")
+    page = (tmp_path / "map.html").read_text("utf-8")
+    assert "<table class=" in page
+    assert page.count('<span class="step"><i class="l') == 10  # the scale of the colours, with numbers
 
 
 def test_every_option_is_on_the_page(repository: Path, command: Command) -> None:

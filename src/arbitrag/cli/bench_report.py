@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ import typer
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
+    from arbitrag.evaluate.every import View
     from arbitrag.evaluate.report import Report
 
 REPORT = """\
@@ -98,7 +99,12 @@ def report(
             seed=seed,
             show=show,
         )
-    _tell(made, Format.JSON if as_json else format, out)
+        seen = None
+        if format is Format.HTML and not as_json:
+            from arbitrag.evaluate.every import views
+
+            seen = views(store, made)
+    _tell(made, Format.JSON if as_json else format, out, seen)
 
 
 def show(
@@ -154,7 +160,7 @@ def diff(
         say(told(found, width()))
 
 
-def _tell(made: Report, format: Format, out: Path | None) -> None:
+def _tell(made: Report, format: Format, out: Path | None, seen: Mapping[str, View] | None) -> None:
     import json
 
     from arbitrag.cli.output import say, say_json, width
@@ -167,7 +173,7 @@ def _tell(made: Report, format: Format, out: Path | None) -> None:
     if format is Format.HTML:
         from arbitrag.evaluate.page import page
 
-        shown = page(made)
+        shown = page(made, seen)
     elif format is Format.JSON:
         shown = json.dumps(made.to_dict(), ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     elif format is Format.TEXT:

@@ -14,12 +14,13 @@ from arbitrag.evaluate.columns import COSTS, Columns
 from arbitrag.evaluate.compare import Comparison, Interval, compare, holm, mcnemar, sign_flip
 from arbitrag.evaluate.measure import Measured, Metric
 from arbitrag.evaluate.poison import attack_success
-from arbitrag.evaluate.refusals import refusals, risk_area
+from arbitrag.evaluate.refusals import refusals, risk_area, risk_coverage
 from arbitrag.evaluate.shares import mean, share
 from arbitrag.evaluate.sources import STRATEGIES, confusion, oracle
 from arbitrag.types import Strategy
 
 LEVEL = 0.95
+CURVE = 60  # points that are kept of a risk-coverage curve
 _DRAWS = 20_000_000  # resamples times questions: about half a second for scores that are all different
 
 
@@ -47,7 +48,8 @@ class Answered:
 class Ordered:
     """How well a named score orders the answers that have it: ``answers`` of them, the share ``coverage`` of all.
 
-    ``area`` is that under the risk-coverage curve, 0 at best; ``auroc`` is 0.5 for a score that knows nothing.
+    ``curve`` is the risk-coverage curve as pairs of shares, thinned to ``CURVE`` points; ``area`` is that under it, 0
+    at best; ``auroc`` is 0.5 for a score that knows nothing.
     ``calibration_error`` is None for a score that is not within 0 to 1.
     """
 
@@ -57,17 +59,32 @@ class Ordered:
     area: float | None
     auroc: float | None
     calibration_error: float | None
+    curve: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The attacked questions that come with so many ``poisoned`` passages."""
+
+    poisoned: int
+    questions: int
+    planted: int
+    rate: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Of the attacked questions that did not fail: how many answers show the planted one, and how many only that."""
+    """Of the attacked questions that did not fail: how many answers show the planted one, and how many only that.
+
+    ``levels`` are the same questions by the number of poisoned passages that they come with.
+    """
 
     questions: int
     planted: int
     only: int
     rate: float | None
     strict_rate: float | None
+    levels: tuple[Level, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +110,8 @@ class Figures:
     """One system on one set. ``rows`` is what there is, ``questions`` what is compared.
 
     ``failed`` are counted by the kind of their error in ``errors``. ``taken`` counts the finished questions by
-    strategy. ``retried`` are rows that took more than one attempt; ``cut`` are passages shortened or left out for
-    room.
+    strategy. ``unread`` are refusals of which a reply could not be read. ``retried`` are rows that took more than one
+    attempt; ``cut`` are passages shortened or left out for room.
     """
 
     system: str
@@ -111,6 +128,7 @@ class Figures:
     retried: int
     cut: int
     parse_failures: int
+    unread: int
     alone: Cost
     paid: Cost
 
@@ -175,6 +193,7 @@ def figures(measured: Measured, system: str, found: Mapping[str, Comparison], co
         retried=int((made.attempts > 1).sum()),
         cut=int(made.cut.sum()),
         parse_failures=int(made.parse_failures.sum()),
+        unread=int(((made.parse_failures > 0) & ~made.answered & ~made.failed).sum()),
         alone=_cost(made.alone),
         paid=_cost(made.paid),
     )
@@ -277,7 +296,15 @@ def _ordered(made: Columns, right: np.ndarray, score: str) -> Ordered | None:
         area=risk_area(good.tolist(), sure.tolist()),
         auroc=auroc(sure.tolist(), good.tolist()),
         calibration_error=calibration(sure.tolist(), good.tolist()).error if probable else None,
+        curve=_curve(made, right, scored),
     )
+
+
+def _curve(made: Columns, right: np.ndarray, scored: np.ndarray) -> tuple[tuple[float, float], ...]:
+    sure = [score if there else None for score, there in zip(made.score.tolist(), scored.tolist(), strict=True)]
+    points = risk_coverage(right.tolist(), sure).points
+    kept = sorted({round(place) for place in np.linspace(0, len(points) - 1, CURVE)})
+    return tuple((points[place].coverage, points[place].risk) for place in kept)
 
 
 def _taken(made: Columns) -> dict[str, int]:
@@ -312,7 +339,19 @@ def _attack(measured: Measured, made: Columns) -> Attack | None:
         [measured.items[place].planted for place in reached],
         [measured.items[place].answers for place in reached],
     )
-    return Attack(found.questions, found.planted, found.only, found.rate, found.strict_rate)
+    numbers = [len(measured.items[place].poisoned) for place in reached]
+    levels = tuple(
+        _level(measured, made, number, [place for place, each in zip(reached, numbers, strict=True) if each == number])
+        for number in sorted(set(numbers))
+    )
+    return Attack(found.questions, found.planted, found.only, found.rate, found.strict_rate, levels)
+
+
+def _level(measured: Measured, made: Columns, poisoned: int, places: Sequence[int]) -> Level:
+    items = [measured.items[place] for place in places]
+    answers = [made.answers[place] for place in places]
+    found = attack_success(answers, [item.planted for item in items], [item.answers for item in items])
+    return Level(poisoned, found.questions, found.planted, found.rate)
 
 
 def _cost(table: np.ndarray) -> Cost:

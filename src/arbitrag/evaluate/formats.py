@@ -113,7 +113,7 @@ def _rows(report: Report) -> Iterator[tuple[Any, ...]]:
 def _figures(found: Figures) -> Iterator[tuple[str, Any, float | None, float | None, int]]:
     for metric, interval in found.metrics.items():
         yield metric, *_interval(interval)
-    for figure in ("rows", "failed", "retried", "cut", "parse_failures"):
+    for figure in ("rows", "failed", "retried", "cut", "parse_failures", "unread"):
         yield figure, getattr(found, figure), None, None, found.questions
     for part in (found.answered, found.ordered, found.attack):
         yield from ((figure, value, None, None, found.questions) for figure, value in _fields(part))

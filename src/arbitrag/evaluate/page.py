@@ -1,7 +1,8 @@
 """A report as one HTML page that needs nothing else: no script, no font, no picture, no request.
 
-The template escapes everything; what could act on a reader beyond HTML (control and direction characters) is made
-visible before. Intervals are drawn, so that they can be seen before they are read.
+It begins with the answer, then what that rests on: figures with what they suffer from beside them, plots, tables, and
+every question with what each system made of it. The template escapes everything; what could act on a reader beyond HTML
+(control and direction characters) is made visible before.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from arbitrag.evaluate.compare import Interval
+from arbitrag.evaluate.conclusion import conclusion
+from arbitrag.evaluate.every import View
 from arbitrag.evaluate.formats import about
 from arbitrag.evaluate.measure import METRICS
 from arbitrag.evaluate.pages import rendered
+from arbitrag.evaluate.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, plots
 from arbitrag.evaluate.report import Report, SetReport
 from arbitrag.evaluate.tables import Table, heading, mark, name, ranged, tables
 from arbitrag.text import one_line
@@ -47,20 +51,27 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the page says of a set."""
+    """What the page says of a set: the ``answer`` first; ``first`` is the table with what its figures suffer from."""
 
     title: str
+    answer: tuple[str, ...]
     lines: tuple[str, ...]
+    first: Table | None
     charts: tuple[Chart, ...]
+    plots: tuple[Plot, ...]
     tables: tuple[Table, ...]
+    view: View | None
 
 
-def page(report: Report) -> str:
-    """The page, as a text to be written in UTF-8."""
+def page(report: Report, views: Mapping[str, View] | None = None) -> str:
+    """The page, as a text to be written in UTF-8; ``views`` are the questions of each set, see ``every``."""
     return rendered(
         "report",
         title=name(report.run),
-        sections=[_section(each) for each in report.sets],
+        width=WIDTH,
+        height=HEIGHT,
+        frame=(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM),
+        sections=[_section(report, each, (views or {}).get(each.name)) for each in report.sets],
         rules=report.rules,
         systems=[
             (name(each.name), name(each.method), name(each.model), one_line(_settings(each.settings), _LONG))
@@ -70,12 +81,21 @@ def page(report: Report) -> str:
     )
 
 
-def _section(found: SetReport) -> Section:
+def _section(report: Report, found: SetReport, view: View | None) -> Section:
     charts = [_means(found, metric) for metric in found.metrics]
     if found.baseline is not None and len(found.figures) > 1:
         charts += [_differences(found, metric, found.baseline) for metric in found.metrics]
-    shown = tuple(charts) if found.compared else ()
-    return Section(name(found.name), heading(found), shown, tables(found))
+    first, *others = tables(found, caveats=True) or [None]
+    return Section(
+        name(found.name),
+        conclusion(found),
+        heading(found),
+        first,
+        tuple(charts) if found.compared else (),
+        plots(report, found) if found.compared else (),
+        tuple(table for table in others if table is not None),
+        view,
+    )
 
 
 def _means(found: SetReport, metric: str) -> Chart:

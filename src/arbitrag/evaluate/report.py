@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate.figures import (
     LEVEL,
@@ -23,6 +25,7 @@ from arbitrag.text import one_line
 from arbitrag.types import to_plain
 
 SIGNIFICANT = 0.05
+LISTED = 300
 RULES = (
     "Every comparison is over the same questions: those for which each system has a row.",
     "A failed row scores 0 and stays in every count of questions; it is neither an answer nor a refusal.",
@@ -45,7 +48,8 @@ class Made:
 class SetReport:
     """A question set: ``questions`` in it, of which ``compared`` have a row of each of the systems in ``figures``.
 
-    ``waiting`` are systems without any row. ``judge`` is the metric that says what is right, in refusals, scenarios
+    ``differing`` are ids of questions, ``LISTED`` at most, that some systems have right and others not. ``waiting`` are
+    systems without any row. ``judge`` is the metric that says what is right, in refusals, scenarios
     and groups. ``baseline`` is the system that the marks compare with, None where it has no row.
     """
 
@@ -63,6 +67,7 @@ class SetReport:
     figures: tuple[Figures, ...]
     pairs: tuple[Pair, ...]
     slices: tuple[Slice, ...]
+    differing: tuple[str, ...]
 
     def pair(self, metric: str, left: str, right: str) -> Pair | None:
         """The comparison of two systems in this order or the other; None where there is none."""
@@ -187,7 +192,17 @@ def _set_report(
         tuple(figures(measured, system, found, confidence) for system in measured.systems),
         pairs(measured, found, number, seed),
         slices(measured),
+        _differing(measured),
     )
+
+
+def _differing(measured: Measured) -> tuple[str, ...]:
+    """The ids of the first questions that are right for some systems and wrong for others."""
+    if not measured.systems:
+        return ()
+    right = np.stack(list(measured.right.values()))
+    places = np.flatnonzero(right.any(axis=0) & ~right.all(axis=0))[:LISTED]
+    return tuple(measured.items[place].id for place in places.tolist())
 
 
 def digest_of(meta: Mapping[str, Any], name: str) -> str:

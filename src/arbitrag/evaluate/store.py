@@ -301,9 +301,11 @@ class Store:
         """
         key = (self._set_number(row.set), self._system_number(row.system), self._place(row.set, row.question))
         values = (
-            *(row.answer, row.strategy and row.strategy.value, row.why, row.error),
+            *(None if row.answer is None else str(row.answer), row.strategy and row.strategy.value),
+            *(str(row.why), str(row.error)),
             json.dumps(dict(row.scores), allow_nan=False),
-            *(listed(row.alone), listed(row.paid), row.attempts, row.cut, row.parse_failures),
+            *(listed(row.alone), listed(row.paid)),
+            *(int(row.attempts), int(row.cut), int(row.parse_failures)),  # as sqlite gives them back, for the checksum
         )
         at = (self._session, time.time(), crc(*key, *values))
         with self.together():

@@ -40,16 +40,17 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def tables(found: SetReport, *, most_pairs: int | None = None) -> tuple[Table, ...]:
+def tables(found: SetReport, *, most_pairs: int | None = None, caveats: bool = False) -> tuple[Table, ...]:
     """Everything about a set, leaving out what it says nothing of: an attack where nothing was planted, and so on.
 
-    Of more than ``most_pairs`` pairs of systems, only those with the baseline (without one, the first) are told.
+    With ``caveats`` the first table ends in a column of what each system's figures suffer from. Of more than
+    ``most_pairs`` pairs of systems, only those with the baseline (without one, the first) are told.
     """
     if not found.figures:
         return ()
     shown, left_out = _told_pairs(found, most_pairs)
     every = (
-        _scores(found),
+        _scores(found, caveats),
         _outcomes(found),
         _trouble(found),
         _confidence(found),
@@ -120,27 +121,44 @@ def mark(found: SetReport, metric: str, system: str) -> str:
     return BETTER if (pair.difference.mean < 0) == (pair.left == found.baseline) else WORSE
 
 
-def _scores(found: SetReport) -> Table:
+def _scores(found: SetReport, caveats: bool) -> Table:
+    refusing = any(each.answered.refused for each in found.figures)
+    unread = any(each.unread for each in found.figures)
     head = ("System", *(METRICS[metric].title for metric in found.metrics), "Questions", "Failed")
-    rows = tuple(
-        (
-            name(each.system),
-            *(
-                f"{ranged(each.metrics[metric])} {mark(found, metric, each.system)}".rstrip()
-                for metric in found.metrics
-            ),
-            f"{each.questions:,}",
-            f"{each.failed:,}",
+    head += ("Refused", *(("of these unread",) if unread else ())) if refusing else ()
+    head += ("",) if caveats else ()
+    rows = []
+    for each in found.figures:
+        means = (
+            f"{ranged(each.metrics[metric])} {mark(found, metric, each.system)}".rstrip() for metric in found.metrics
         )
-        for each in found.figures
-    )
+        counts = [each.questions, each.failed, *([each.answered.refused] if refusing else [])]
+        counts += [each.unread] if unread else []
+        told = (_suffers(found, each),) if caveats else ()
+        rows.append((name(each.system), *means, *(f"{count:,}" for count in counts), *told))
     notes = ["in percent; " + counting(found)]
     if found.baseline is not None and len(found.figures) > 1:
         notes.append(
             f"{BETTER} better and {WORSE} worse than {name(found.baseline)} (p ≤ {SIGNIFICANT}); "
             "without a mark the difference could be noise"
         )
-    return Table("Scores", head, rows, tuple(notes))
+    if unread:
+        notes.append("unread: refusals of which a reply of the model could not be read, and so no choice of the method")
+    return Table("Scores", head, tuple(rows), tuple(notes))
+
+
+def _suffers(found: SetReport, each: Figures) -> str:
+    """What a system's figures suffer from, in words; nothing where they are as they seem."""
+    words = []
+    if each.rows < found.questions:
+        words.append(f"unfinished: {each.rows:,} of {found.questions:,} rows")
+    if each.failed:
+        words.append(f"{each.failed:,} failed, counted as wrong")
+    if each.unread:
+        words.append(f"{each.unread:,} of {each.answered.refused:,} refusals are unread replies")
+    if each.cut:
+        words.append(f"passages cut for room, {each.cut:,} times")
+    return "; ".join(words)
 
 
 def _outcomes(found: SetReport) -> Table:

@@ -30,7 +30,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A heat map: the first row of ``rows`` is that of the lowest value. A ``wide`` one has no room for figures."""
+    """A heat map: the first row of ``rows`` is that of the lowest value. A ``wide`` one has no room for figures.
+
+    ``scale`` has the lower end of each colour, and from where to where it goes in words.
+    """
 
     title: str
     corner: str
@@ -38,6 +41,7 @@ class Drawn:
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     legend: str
     wide: bool
+    scale: tuple[tuple[str, str], ...]
 
 
 def page(found: Tuned) -> str:
@@ -77,4 +81,13 @@ def _drawn(drawn: HeatMap) -> Drawn:
         rows,
         legend(drawn),
         len(drawn.column_values) > _NARROW,
+        _scale(low, high),
     )
+
+
+def _scale(low: float, high: float) -> tuple[tuple[str, str], ...]:
+    """The colours from the lowest, which are those of ``level``; where all values are equal, the one that is used."""
+    if high - low < 1e-12:
+        return (("", ""),) * (LEVELS - 1) + ((percent(low), f"{percent(low)} percent everywhere"),)
+    ends = [low + (high - low) * step / LEVELS for step in range(LEVELS + 1)]
+    return tuple((percent(ends[step]), f"{percent(ends[step])} to {percent(ends[step + 1])}") for step in range(LEVELS))
