@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.address import Url, connection_pairs, shown, split_server, without_secrets
+from arbitrag.address import Url, connection_pairs, secrets_in, shown, split_server, without_secrets
 from arbitrag.errors import UsageError
 
 
@@ -60,6 +60,7 @@ def test_the_header_and_the_secrets_of_a_url() -> None:
         ("lab", "lab"),
         ("docs.idx", "docs.idx"),
         ("onnx:folder?threads=2", "onnx:folder?threads=2"),
+        ("openai:@cf/meta/m", "openai:@cf/meta/m"),
         ("openai:m@http://u:first@SECOND@host:8000/v1", "openai:m@http://host:8000/v1"),
         ("openai:m@https://u:p@h/v1?api_key=k&api-version=2024-10-21", "openai:m@https://h/v1?api-version=2024-10-21"),
         ("--llm=openai:m@https://u:p@h/v1", "--llm=openai:m@https://h/v1"),
@@ -124,7 +125,7 @@ def test_model_and_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["openai:m@://u:secret@h/v1", "openai:m@http>://u:secret@h", "://secret@h", "h://://s:secret@h"]
+    "address", ["openai:m@://u:secret@h/v1", "openai:m@http>://u:secret@h", "://secret@h", "h://://s:secret@h", "openai:m@u:secret@h"]
 )
 def test_a_password_behind_a_scheme_that_is_none_is_not_shown(address: str) -> None:
     assert "secret" not in shown(address)
@@ -133,3 +134,23 @@ def test_a_password_behind_a_scheme_that_is_none_is_not_shown(address: str) -> N
 
 def test_half_of_a_surrogate_pair_in_an_option() -> None:
     assert shown("postgres://u:secret@h/db?table=\ud800") == "postgres://h/db?table=%3F"
+
+
+@pytest.mark.parametrize(
+    ("word", "secrets"),
+    [
+        ("docs.idx", set()),
+        ("openai:m@https://host/v1?api-version=2024", set()),
+        ("openai:m@http://u:first@SECOND@h/v1?key=k", {"first@SECOND", "k"}),
+        ("openai:m@http://u:p%40ss@h", {"p%40ss", "p@ss"}),
+        ("--llm=openai:m@http://tok@h", {"tok"}),
+        ("openai:m@http://u:pa/ss@h", {"u", "pa", "ss", "pa/ss"}),
+        ("openai:m@u:pass@h", {"m@u", "pass"}),
+        ("postgres:host=h user=me password='se cret' dbname=x", {"se cret"}),
+        ("postgres:host=h password='open", {"host", "h", "password", "open"}),
+        ("postgres:password=q?encoder=openai:m@http://u:p@h", {"q", "p"}),
+        ("qdrant:http://:q@h/c?encoder=openai:m@http://u:p@g", {"q", "p"}),
+    ],
+)
+def test_the_secrets_among_words(word: str, secrets: set[str]) -> None:
+    assert secrets_in([word]) == secrets

@@ -101,8 +101,9 @@ def test_the_logs_of_clients_are_cleaned(name: str) -> None:
     logger.addHandler(handler)
     level = logger.level
     logger.setLevel(logging.DEBUG)
-    secrets = Secrets([SECRET])
-    secrets.hide_in_logs()
+    secrets, others = Secrets([SECRET]), [Secrets([str(n)]) for n in range(9)]
+    for each in (secrets, *others):
+        each.hide_in_logs()
     try:
         logger.info("HTTP Request: POST %s", f"http://u:{SECRET}@host/v1?key={SECRET}")
         try:

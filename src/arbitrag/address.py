@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -26,6 +26,7 @@ HARMLESS = frozenset(
 OPTIONS = frozenset(["table", "mode", "text_field", "encoder"])  # ours, in the address of an index on a server
 # Bounded, so that a search is linear. Behind a scheme that is none, or without one, may stand a password all the same.
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30})?://")
+_USER = re.compile(r"([^\s/:]{0,200}):([^\s/@]+)@")  # and a password, where the scheme was forgotten
 _POSTGRES = re.compile(r"postgres(?:ql)?:(?!//)")
 _PAIR = re.compile(r"\s*([A-Za-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?=\s|$)", re.DOTALL)
 _HOST = re.compile(
@@ -146,7 +147,8 @@ def shown(address: str, *, mark: str = "") -> str:
         return kind.group() + _shown_pairs(address[kind.end() :], mark)
     found = _URL.search(address)
     if found is None:
-        return address
+        kind_of, _, rest = address.partition(":")
+        return f"{kind_of}:{HIDDEN}" if _USER.search(rest) else address
     before, scheme, rest = address[: found.start()], found.group(), address[found.end() :]
     return before + scheme + (_shown_url(rest, mark) or HIDDEN)
 
@@ -163,6 +165,43 @@ def _whole(address: str) -> str:
 def without_secrets(words: Sequence[str]) -> str:
     """A command line for the record, in which every address is as it may be stored."""
     return shlex.join(shown(word, mark=HIDDEN) for word in words)
+
+
+def secrets_in(words: Iterable[str]) -> set[str]:
+    """What is secret in the addresses among these words, and where an address is not clear, each piece that may be."""
+    found: set[str] = set()
+    for word in words:
+        url = _URL.search(word)
+        kind = _POSTGRES.match(word)
+        if kind is not None and _URL.match(word, kind.end()) is None:
+            place, options = split_options(word[kind.end() :])
+            pairs = connection_pairs(place)
+            named = {"user", *HARMLESS}
+            found |= set(re.findall(r"[^\s=']+", place)) if pairs is None else _values(pairs, named)
+            found |= secrets_in(value for _, value in options)
+        elif url is not None:
+            found |= _secrets_of_url(word[url.end() :])
+        elif user := _USER.search(word.partition(":")[2]):
+            found |= set(user.groups())
+    return found - {""}
+
+
+def _secrets_of_url(rest: str) -> set[str]:
+    """The secrets in what stands behind ``scheme://``."""
+    before, at, _ = rest.partition("?")[0].rpartition("@")
+    query = dict(parse_qsl(rest.partition("#")[0].partition("?")[2], keep_blank_values=True))
+    found = _values(query, HARMLESS) | secrets_in(value for key, value in query.items() if key in HARMLESS)
+    if not _shown_url(rest, ""):
+        before, at, _ = rest.rpartition("@")
+        found |= set(re.split(r"[@/?#:\s\\]", before or rest))
+    user, colon, password = before.partition(":")
+    if at:
+        found |= {password, unquote(password)} if colon else {user, unquote(user)}
+    return found
+
+
+def _values(pairs: Mapping[str, str], but: Collection[str]) -> set[str]:
+    return {value for key, value in pairs.items() if key not in but}
 
 
 def connection_pairs(text: str) -> dict[str, str] | None:

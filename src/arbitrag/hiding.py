@@ -34,8 +34,11 @@ class Secrets:
 
     def clean(self, text: str) -> str:
         """``text`` without the secrets, and without any user of a URL and credentials of a header."""
-        text = _USER_IN_URL.sub(f"{HIDDEN}@", self._known.sub(HIDDEN, text))
-        return _CREDENTIALS.sub(_hidden_credentials, text)
+        return _without_credentials(self.clean_known(text))
+
+    def clean_known(self, text: str) -> str:
+        """``text`` without the secrets alone."""
+        return self._known.sub(HIDDEN, text)
 
     def clean_reply(self, text: str) -> str:
         """A reply, of which nothing but a long secret is taken out: a short one may be a word of the answer."""
@@ -116,9 +119,14 @@ class _Logs(logging.Filter):
         return True
 
     def _clean(self, text: str) -> str:
-        for secrets in (*self.known, _NONE):
-            text = secrets.clean(text)
-        return text
+        for secrets in list(self.known):
+            text = secrets.clean_known(text)
+        return _without_credentials(text)  # at the end, or it would cut a password in two that another one knows
+
+
+def _without_credentials(text: str) -> str:
+    """``text`` without users of a URL and credentials of a header, known or not."""
+    return _CREDENTIALS.sub(_hidden_credentials, _USER_IN_URL.sub(f"{HIDDEN}@", text))
 
 
 def _hidden_credentials(found: re.Match[str]) -> str:
@@ -134,22 +142,16 @@ def _hidden_credentials(found: re.Match[str]) -> str:
     return f"{scheme} {HIDDEN}" if is_secret else found.group()
 
 
-def _forms(text: str) -> Iterator[str]:
-    """The text as it is, and as it stands in a URL, in JSON, in a page, and in repr."""
-    yield text
-    for encoded in (
-        quote(text, safe="", errors="replace"),
-        quote(text, errors="replace"),
-        quote_plus(text, errors="replace"),
-    ):
-        yield encoded
-        yield re.sub(r"%[0-9A-F]{2}", lambda code: code.group().lower(), encoded)
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
-    yield html.escape(text)
-    yield repr(text)[1:-1]
+def _forms(text: str) -> set[str]:
+    """The text as it is, and as it stands in a URL (also in one within another), in a page, in repr, and in JSON."""
+    once = {quote(text, errors="replace"), quote(text, "", errors="replace"), quote_plus(text, errors="replace")}
+    upper = once | {quote(each) for each in once}
+    lower = {re.sub(r"%(?:25)?[0-9A-F]{2}", lambda code: code.group().lower(), each) for each in upper}
+    plain = {text, html.escape(text), repr(text)[1:-1], *upper, *lower}
     if len(text) >= SHORT:
-        yield base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
+        plain.add(base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii"))
+    escaped = {json.dumps(each, ensure_ascii=ascii)[1:-1] for each in plain for ascii in (True, False)}
+    return plain | escaped | {json.dumps(each)[1:-1] for each in escaped}
 
 
 def _any_of(texts: set[str]) -> re.Pattern[str]:
@@ -162,5 +164,4 @@ def _any_of(texts: set[str]) -> re.Pattern[str]:
     return re.compile("|".join(bounded) or r"(?!)")
 
 
-_NONE = Secrets()
 _LOGS = _Logs()

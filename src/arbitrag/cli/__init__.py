@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from arbitrag.cli.output import complain
 if TYPE_CHECKING:
     from arbitrag.errors import ArbitragError
 
+_KEYS = ("OPENAI_API_KEY", "ELASTIC_API_KEY", "QDRANT_API_KEY", "PGPASSWORD", "HF_TOKEN")
 INTERRUPTED = 130  # what a shell gives for a process stopped by Ctrl-C
 
 
@@ -36,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = partial(_warn, given)
             status = _command().main(args=given, prog_name="arbitrag", standalone_mode=False)
         sys.stdout.flush()
         if status == INTERRUPTED:
             complain("stopped")
         return int(status or 0)
     except ArbitragError as error:
-        return _expected(error)
+        return _expected(error, given)
     except KeyboardInterrupt:
         complain("stopped")
         return INTERRUPTED
@@ -51,9 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        return _refused_by_system(error)
+        return _refused_by_system(error, given)
     except Exception as error:  # noqa: BLE001 - the last stop; it is told, and its traceback is to be had
-        return _misused(error) if hasattr(error, "format_message") else _unexpected(error)
+        return _misused(error, given) if hasattr(error, "format_message") else _unexpected(error, given)
 
 
 def _quieten_libraries() -> None:
@@ -99,48 +101,59 @@ def _root(
     or neither, and show why."""
 
 
-def _warn(message: Warning | str, *_place: object, **_more: object) -> None:
+def _warn(given: Sequence[str], message: Warning | str, *_place: object, **_more: object) -> None:
     """A warning is for the person, and its place in the code is not."""
-    complain(f"Warning: {message}")
+    _tell(f"Warning: {message}", given)
 
 
-def _expected(error: ArbitragError) -> int:
-    _trace_if_asked()
-    complain(f"{type(error).__name__}: {error}")
+def _expected(error: ArbitragError, given: Sequence[str]) -> int:
+    _trace_if_asked(given)
+    _tell(f"{type(error).__name__}: {error}", given)
     return error.exit_status
 
 
-def _misused(error: Any) -> int:
+def _misused(error: Any, given: Sequence[str]) -> int:
     """A wrong option or argument, found by typer."""
-    _trace_if_asked()
+    _trace_if_asked(given)
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "arbitrag"
-    complain(f"UsageError: {error.format_message()}\nType: {command} --help")
+    _tell(f"UsageError: {error.format_message()}\nType: {command} --help", given)
     return int(error.exit_code)
 
 
-def _refused_by_system(error: OSError) -> int:
+def _refused_by_system(error: OSError, given: Sequence[str]) -> int:
     """No permission, no space, no such folder: that is about the file, not about this code."""
     if error.strerror is None:
-        return _unexpected(error)
-    _trace_if_asked()
+        return _unexpected(error, given)
+    _trace_if_asked(given)
     named = [str(name) for name in (error.filename, error.filename2) if name is not None]
     hint = ""
     if isinstance(error, PermissionError):
         hint = "\nThis user may not do that there; choose another place, or change who may."
-    complain(f"{type(error).__name__}: {' and '.join(named) or 'the system'}: {error.strerror}{hint}")
+    _tell(f"{type(error).__name__}: {' and '.join(named) or 'the system'}: {error.strerror}{hint}", given)
     return 1
 
 
-def _unexpected(error: Exception) -> int:
-    _trace_if_asked()
-    complain(
+def _unexpected(error: Exception, given: Sequence[str]) -> int:
+    _trace_if_asked(given)
+    _tell(
         f"Unexpected {type(error).__name__}: {error}\n"
-        "This is a fault in Arbitrag. Run the command again with ARBITRAG_DEBUG=1 for a traceback, and report it."
+        "This is a fault in Arbitrag. Run the command again with ARBITRAG_DEBUG=1 for a traceback, and report it.",
+        given,
     )
     return 70  # EX_SOFTWARE
 
 
-def _trace_if_asked() -> None:
+def _trace_if_asked(given: Sequence[str]) -> None:
     if os.environ.get("ARBITRAG_DEBUG"):
-        traceback.print_exc()
+        _tell(traceback.format_exc().rstrip("\n"), given)
+
+
+def _tell(text: str, given: Sequence[str]) -> None:
+    """A message beside the results, without the keys and passwords that this command was given."""
+    from arbitrag.address import secrets_in
+    from arbitrag.hiding import Secrets
+
+    keys = [os.environ.get(name, "") for name in _KEYS]
+    addresses = [*given, os.environ.get("OPENAI_BASE_URL", "")]
+    complain(Secrets({*keys, *secrets_in(addresses)}).clean(text))
