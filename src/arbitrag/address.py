@@ -26,7 +26,7 @@ HARMLESS = frozenset(
 OPTIONS = frozenset(["table", "mode", "text_field", "encoder"])  # ours, in the address of an index on a server
 # Bounded, so that a search is linear. Behind a scheme that is none, or without one, may stand a password all the same.
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30})?://")
-_USER = re.compile(r"([^\s/:]{0,200}):([^\s/@]+)@")  # and a password, where the scheme was forgotten
+_PASSWORD = re.compile(r":([^\s/@]{1,200})@")  # where the scheme was forgotten; bounded as above
 _POSTGRES = re.compile(r"postgres(?:ql)?:(?!//)")
 _PAIR = re.compile(r"\s*([A-Za-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)(?=\s|$)", re.DOTALL)
 _HOST = re.compile(
@@ -148,7 +148,7 @@ def shown(address: str, *, mark: str = "") -> str:
     found = _URL.search(address)
     if found is None:
         kind_of, _, rest = address.partition(":")
-        return f"{kind_of}:{HIDDEN}" if _USER.search(rest) else address
+        return f"{kind_of}:{HIDDEN}" if _PASSWORD.search(rest) else address
     before, scheme, rest = address[: found.start()], found.group(), address[found.end() :]
     return before + scheme + (_shown_url(rest, mark) or HIDDEN)
 
@@ -181,8 +181,8 @@ def secrets_in(words: Iterable[str]) -> set[str]:
             found |= secrets_in(value for _, value in options)
         elif url is not None:
             found |= _secrets_of_url(word[url.end() :])
-        elif user := _USER.search(word.partition(":")[2]):
-            found |= set(user.groups())
+        elif user := _PASSWORD.search(word.partition(":")[2]):
+            found.add(user[1])
     return found - {""}
 
 

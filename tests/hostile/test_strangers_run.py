@@ -42,16 +42,20 @@ def run(tmp_path: Path, server: ScriptedServer, command: Command) -> Path:
     return path
 
 
-def forge(run: Path, *, model: str = "", **options: Any) -> None:
-    """What a stranger does: the rows are gone, and the file names another model or other options."""
+def forge(run: Path, *, model: str = "", failed: bool = False, **options: Any) -> None:
+    """What a stranger does: the rows are gone (or failed), the file names other parts, and no checksum tells."""
     with closing(sqlite3.connect(run, isolation_level=None)) as file:
-        file.execute("DELETE FROM rows")
+        if failed:
+            file.execute("UPDATE rows SET answer = NULL, strategy = NULL, error = 'BackendError: no', crc = NULL")
+        else:
+            file.execute("DELETE FROM rows")
+            file.execute("UPDATE counts SET rows = 0")
         if model:
-            file.execute("UPDATE systems SET model = ?, identity = ?", (model, model))
+            file.execute("UPDATE systems SET model = ?, identity = ?, crc = NULL", (model, model))
         number, text = file.execute("SELECT number, about FROM sessions ORDER BY number DESC").fetchone()
         about = json.loads(text)
         about["options"] |= options
-        file.execute("UPDATE sessions SET about = ? WHERE number = ?", (json.dumps(about), number))
+        file.execute("UPDATE sessions SET about = ?, crc = NULL WHERE number = ?", (json.dumps(about), number))
 
 
 def test_a_model_elsewhere_has_to_be_typed(run: Path, command: Command) -> None:
@@ -72,7 +76,7 @@ def test_openai_itself_has_to_be_typed(run: Path, command: Command) -> None:
 def test_a_server_on_this_machine_is_asked_without_the_key(
     verb: str, run: Path, server: ScriptedServer, command: Command
 ) -> None:
-    forge(run)
+    forge(run, failed=verb == "retry")
     ran = command("bench", verb, run)
     assert ran.status == 0, ran.err
     assert server.requests
@@ -83,11 +87,11 @@ def test_a_server_on_this_machine_is_asked_without_the_key(
 def test_what_is_typed_again_is_asked_with_the_key(
     verb: str, run: Path, server: ScriptedServer, command: Command
 ) -> None:
-    forge(run)
+    forge(run, failed=verb == "retry")
     secret = server.base_url.replace("//", "//anna:first@SECOND@")
     for address in (server.base_url + "/", secret):
         assert command("bench", verb, run, "--llm", f"openai:m@{address}").status == 0
-        forge(run)
+        forge(run, failed=verb == "retry")
     sent = {request.headers["authorization"] for request in server.requests}
     assert sent == {f"Bearer {KEY}", "Basic YW5uYTpmaXJzdEBTRUNPTkQ="}
     with Store.open(run) as store:
@@ -116,7 +120,7 @@ def test_retry_takes_only_models_of_the_run(run: Path, server: ScriptedServer, c
     ],
 )
 def test_options_of_the_file_that_reach_further_have_to_be_typed(
-    options: dict[str, str],
+    options: dict[str, Any],
     typed: str,
     run: Path,
     server: ScriptedServer,
