@@ -31,6 +31,7 @@ from arbitrag.errors import (
 from arbitrag.files import write_text
 from arbitrag.kit import Kit, Limits, Model
 from arbitrag.llm.base import LLM
+from arbitrag.long_form import written_out
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, configure, settings
 from arbitrag.plain import from_plain, parse_json
@@ -39,7 +40,7 @@ from arbitrag.retrieve.base import Retriever
 from arbitrag.sealing import KEY, seal, unseal
 from arbitrag.text import one_line
 from arbitrag.trace import FORMAT, Call, Kind, Named, Recorder, Result, Trace, decode
-from arbitrag.types import Verdict, to_plain
+from arbitrag.types import Question, Verdict, to_plain
 
 R = TypeVar("R", bound=Result)
 
@@ -99,7 +100,10 @@ async def decide_again(
     """``replay`` for a running event loop."""
     kind = _kind(trace, method)
     chosen = _settled(kind, trace, changes or {})
-    verdict = await chosen.answer(trace.question, _kit(trace))
+    kit = _kit(trace)
+    verdict = await chosen.answer(trace.question, kit)
+    if trace.form == "long":
+        verdict = await _long(verdict, trace.question, kit)
     again = replace(trace, method=chosen.name, settings=settings(chosen), decisions=verdict.decisions)
     return replace(
         verdict,
@@ -108,6 +112,14 @@ async def decide_again(
         notes=(*verdict.notes, _note(trace, again)),
         trace=again,
     )
+
+
+async def _long(verdict: Verdict, question: Question, kit: Kit) -> Verdict:
+    """The long form again; another answer than the recorded one was never written out."""
+    try:
+        return await written_out(verdict, question, kit)
+    except TraceError:
+        return replace(verdict, notes=(*verdict.notes, "this answer was not written out; that needs the model again"))
 
 
 def _kind(trace: Trace, method: type[Method] | str | None) -> type[Method]:

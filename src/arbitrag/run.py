@@ -22,6 +22,7 @@ from arbitrag.errors import ArbitragError, BackendError, BudgetError, Capability
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, Price, offer_of
+from arbitrag.long_form import Form, written_out
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
@@ -91,21 +92,23 @@ class Failure:
     trace: Trace = field(repr=False, compare=False)
 
 
-async def answer(question: Question | str, method: Method | str, kit: Kit) -> Verdict:
+async def answer(question: Question | str, method: Method | str, kit: Kit, *, form: Form = "short") -> Verdict:
     """One verdict, with its trace and its cost. A method may be given as ``"trustmargin threshold=-1"``.
+
+    With the form "long" the answer is also written out, in sentences that cite passages (see ``long_form``).
 
     Raises UsageError for an empty question or an unknown method, CapabilityError when the kit lacks something, and
     whatever error a backend raised; nothing is retried here.
     """
     method, question = chosen_method(method), question_of(question)
     await check(method, kit)
-    outcome = await attempt(question, method, kit)
+    outcome = await attempt(question, method, kit, form=form)
     if isinstance(outcome, Failure):
         raise outcome.error
     return outcome
 
 
-async def attempt(question: Question, method: Method, kit: Kit) -> Verdict | Failure:
+async def attempt(question: Question, method: Method, kit: Kit, *, form: Form = "short") -> Verdict | Failure:
     """``answer`` for a kit that was checked; whatever goes wrong comes back as a Failure with its trace."""
     recording = kit.recording()
     question = replace(
@@ -116,27 +119,31 @@ async def attempt(question: Question, method: Method, kit: Kit) -> Verdict | Fai
         if not question.text.strip():
             raise UsageError("the question is empty")
         verdict = await method.answer(question, recording)
+        if form == "long":
+            verdict = await written_out(verdict, question, recording)
         return replace(
             verdict,
             question=question,
             method=method.name,
             notes=(*verdict.notes, *dict.fromkeys(call.doubt for call in recording.recorder.calls if call.doubt)),
             usage=usage_of(recording.recorder.calls, time.perf_counter() - clock),
-            trace=_trace(question, method, recording, verdict.decisions),
+            trace=_trace(question, method, recording, verdict.decisions, form),
         )
     except Exception as error:  # noqa: BLE001 - it is carried, to be a failed row or to be raised
         if not isinstance(error, ArbitragError) and os.environ.get("ARBITRAG_DEBUG"):
             traceback.print_exception(error)
-        return Failure(question, error, _trace(question, method, recording, ()))
+        return Failure(question, error, _trace(question, method, recording, (), form))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # not something within the method, but who waits for it
             raise
         given_up = BackendError("the method gave up a call that nobody had cancelled")
-        return Failure(question, given_up, _trace(question, method, recording, ()))
+        return Failure(question, given_up, _trace(question, method, recording, (), form))
 
 
-def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decision, ...]) -> Trace:
+def _trace(
+    question: Question, method: Method, kit: Kit, decisions: tuple[Decision, ...], form: Form = "short"
+) -> Trace:
     return Trace(
         question=question,
         method=method.name,
@@ -150,6 +157,7 @@ def _trace(question: Question, method: Method, kit: Kit, decisions: tuple[Decisi
         calls=tuple(kit.recorder.calls),
         decisions=decisions,
         where=kit.where,
+        form=form,
         arbitrag=__version__,
     )
 
@@ -165,6 +173,7 @@ async def answer_all(
     concurrency: int = 16,
     given: Mapping[str, Sequence[Passage]] | None = None,
     budget: Budget | None = None,
+    form: Form = "short",
 ) -> AsyncIterator[Verdict | Failure]:
     """Answer concurrently, at most ``concurrency`` at a time, and yield in the order of the questions.
 
@@ -186,11 +195,11 @@ async def answer_all(
         own = kit if passages is None else replace(kit, retriever=FixedRetriever(passages))
         async with places:
             if budget is None:
-                return await attempt(question, chosen, own)
+                return await attempt(question, chosen, own, form=form)
             if not await budget.begin():
                 return Failure(question, BudgetError(f"not asked: {budget.limits}"), _trace(question, chosen, own, ()))
             try:
-                return await attempt(question, chosen, own)
+                return await attempt(question, chosen, own, form=form)
             finally:
                 budget.end()
 
@@ -314,6 +323,7 @@ def ask(
     wording: str | Path | None = None,
     cache: str | Path | None = None,
     price: Price | None = None,
+    form: Form = "short",
 ) -> Verdict:
     """The synchronous door: open a kit (the arguments are those of ``open_kit``), answer one question, close it.
 
@@ -343,6 +353,6 @@ def ask(
             cache=cache,
             price=price,
         ) as kit:
-            return await answer(question, method, kit)
+            return await answer(question, method, kit, form=form)
 
     return asyncio.run(go())

@@ -77,6 +77,7 @@ class Trace:
     decisions: tuple[Decision, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
     encoder: str = ""
+    form: str = "short"
     arbitrag: str = ""
     format: int = FORMAT
 

@@ -159,11 +159,29 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a long answer. ``cites`` are the numbers of passages in it, from 1 in the order of ``kept``."""
+
+    text: str
+    cites: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LongAnswer:
+    """An answer written out, with its citations as ``[1]``. ``removed`` counts those of passages that were not read."""
+
+    text: str
+    sentences: tuple[Sentence, ...] = ()
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What was decided for one question, and everything needed to see why.
 
     ``answer`` is None exactly when ``strategy`` is REFUSE. ``kept`` are the passages that reached the model, in the
-    order in which it read them; ``cuts`` names those of them that were shortened. ``trace`` is filled in by
+    order in which it read them; ``cuts`` names those of them that were shortened. ``long`` is the answer written out,
+    where that was asked for. ``trace`` is filled in by
     ``arbitrag.answer`` and holds every call, so that the verdict can be replayed.
     """
 
@@ -180,6 +198,7 @@ class Verdict:
     decisions: tuple[Decision, ...] = ()
     notes: tuple[str, ...] = ()
     usage: Usage = Usage()
+    long: LongAnswer | None = None
     trace: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,9 +33,15 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 arbitrag ask "Who directed The Silent Orchard?" --index docs.idx --llm openai:gpt-4o-mini --method rag
 arbitrag ask --questions questions.jsonl -o verdicts.jsonl --index docs.idx --llm hf:Qwen/Qwen3-0.6B
+arbitrag ask "Who directed The Silent Orchard?" --index docs.idx --llm openai:gpt-4o-mini --answer long
 echo "Who directed The Silent Orchard?" | arbitrag ask - --llm lab --index lab"""
 
 STANDARD_INPUT = "-"
+
+
+class Form(StrEnum):
+    SHORT = "short"
+    LONG = "long"
 
 
 def ask(
@@ -86,6 +93,9 @@ def ask(
         int,
         typer.Option("--writing-tokens", min=1, metavar="NUMBER", help="For what a method writes on the way."),
     ] = 256,
+    answer: Annotated[
+        Form, typer.Option("--answer", help="short, or long: also in sentences that cite the passages.")
+    ] = Form.SHORT,
     price: Annotated[
         str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")
     ] = None,
@@ -124,6 +134,7 @@ def ask(
         answer_tokens=answer_tokens,
         writing_tokens=writing_tokens,
         price=price,
+        form=answer.value,
         configuration=configuration,
     )
     typed = {"--max-tokens": max_tokens, "--max-cost": max_cost}
@@ -205,4 +216,4 @@ async def _outcome(question: str, parts: Parts) -> Verdict | Failure:
     method = parts.chosen()
     async with parts.kit() as kit:
         await check(method, kit)
-        return await attempt(Question(question), method, kit)
+        return await attempt(Question(question), method, kit, form=parts.form)

@@ -17,6 +17,7 @@ from arbitrag.cli.results import ResultFile
 from arbitrag.data.asking import Asked
 from arbitrag.errors import BudgetError
 from arbitrag.kit import Kit, Model
+from arbitrag.long_form import Form
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import Failure, answer_all
 from arbitrag.text import one_line
@@ -38,7 +39,7 @@ async def answer_many(
     method, questions = parts.chosen(), asked.questions
     given = _given(asked, parts)
     async with parts.kit(None if given is None else ()) as kit:
-        run = _settings_of_run(method, kit, given is not None)
+        run = _settings_of_run(method, kit, given is not None) | ({"form": "long"} if parts.form == "long" else {})
         digests = {name: _digest(passages) for name, passages in (given or {}).items()}
         opening = nullcontext() if out is None else ResultFile.opened(out, questions, run, digests)
         with opening as file:
@@ -51,7 +52,7 @@ async def answer_many(
                 own = {"given": digests[row["id"]]} if given is not None else {}
                 put({**row, **own, "run": run})
 
-            done, failed, seconds = await _answer(waiting, method, kit, concurrency, write, given, budget)
+            done, failed, seconds = await _answer(waiting, method, kit, concurrency, write, given, budget, parts.form)
     before = len(questions) - len(waiting)
     rate = f", {done / seconds:.1f} a second" if done and seconds else ""
     complain(
@@ -96,12 +97,15 @@ async def _answer(
     write: Callable[[dict[str, Any]], None],
     given: Mapping[str, Sequence[Passage]] | None,
     budget: Budget | None,
+    form: Form,
 ) -> tuple[int, int, float]:
     """The number of rows and of failures among them, and the seconds that it took."""
     failed, clock = 0, time.perf_counter()
     with progress("Asking") as show:
         done = 0
-        async for result in answer_all(questions, method, kit, concurrency=concurrency, given=given, budget=budget):
+        async for result in answer_all(
+            questions, method, kit, concurrency=concurrency, given=given, budget=budget, form=form
+        ):
             if isinstance(result, Failure) and isinstance(result.error, BudgetError):
                 continue  # it was not answered, and waits for another run
             done, failed = done + 1, failed + (not _written(result, write))

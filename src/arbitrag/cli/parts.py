@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 
@@ -106,6 +106,7 @@ class Parts:
     answer_tokens: int
     writing_tokens: int
     price: str | None
+    form: Literal["short", "long"] = "short"
     configuration: Configuration = field(default_factory=Configuration)
 
     def chosen(self) -> Method:

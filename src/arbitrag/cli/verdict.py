@@ -21,6 +21,7 @@ def render(verdict: Verdict, width: int = 100, *, settings: str = "") -> str:
     lines = [
         *_answer(verdict, room),
         *_field("Why", _wrapped(verdict.why, room)),
+        *(_field("In full", _wrapped(verdict.long.text, room)) if verdict.long else ()),
         *_candidates(verdict.candidates, room),
         *_passages(verdict, room),
         *(line for note in verdict.notes for line in _field("Note", _wrapped(note, room))),
@@ -56,6 +57,8 @@ def _passages(verdict: Verdict, room: int) -> Iterator[str]:
         return
     read = f"{len(verdict.kept)} read"
     items = [f"[{number}] {_place(passage, room)}" for number, passage in enumerate(verdict.kept, 1)]
+    cited = {number for each in verdict.long.sentences for number in each.cites} if verdict.long else set()
+    items.sort(key=lambda item: int(item[1 : item.index("]")]) not in cited)  # what is cited stands first
     yield from _field("Passages", _flowed(read, items, room))
     if verdict.cuts:
         yield from _field("", _wrapped("; ".join(_cut(cut, verdict.kept) for cut in verdict.cuts), room))

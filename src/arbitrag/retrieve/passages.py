@@ -88,13 +88,14 @@ def segments(chunks: Iterable[str]) -> Iterator[str]:
         if size < 2 * _WINDOW:
             continue
         # The last sentence may go on in the next chunk, so it waits.
-        *whole, last = _bounded(_sentences("".join(waiting)))
+        *whole, last = _bounded(sentences("".join(waiting)))
         yield from whole
         waiting, size = [last], len(last)
-    yield from _bounded(_sentences("".join(waiting)))
+    yield from _bounded(sentences("".join(waiting)))
 
 
-def _sentences(text: str) -> Iterator[str]:
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text with the white space behind them; joined they are the text."""
     start = 0
     for found in _BREAK.finditer(text):
         if _ends_sentence(text, found):
