@@ -36,12 +36,16 @@ async def written_out(verdict: Verdict, question: Question, kit: Kit) -> Verdict
     """
     if verdict.answer is None:
         return replace(verdict, notes=(*verdict.notes, "nothing was written out: there is no answer"))
-    tokens, fields = kit.limits.writing_tokens, {"question": question, "answer": verdict.answer}
+    tokens, short = kit.limits.writing_tokens, verdict.answer
     read: Sequence[Passage] = ()
     if verdict.strategy is not Strategy.MEMORY and verdict.kept:
-        fit = await kit.llm.fit(verdict.kept, EVIDENCE, reply_tokens=tokens, **fields)
+        fit = await kit.llm.fit(verdict.kept, EVIDENCE, reply_tokens=tokens, question=question, answer=short)
         read = fit.kept
-    prompt = kit.llm.prompt(EVIDENCE, passages=tuple(read), **fields) if read else kit.llm.prompt(MEMORY, **fields)
+    prompt = (
+        kit.llm.prompt(EVIDENCE, passages=tuple(read), question=question, answer=short)
+        if read
+        else kit.llm.prompt(MEMORY, question=question, answer=short)
+    )
     reply = await kit.llm.generate(prompt, max_tokens=tokens)
     long = checked(reply.text, len(read), whole=reply.finish == "stop")
     notes = _notes(long, verdict, read, cut=reply.finish != "stop", tokens=tokens)
