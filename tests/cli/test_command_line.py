@@ -344,7 +344,7 @@ def test_the_demonstration(command: Command) -> None:
 
 
 def test_an_interrupted_command_says_so(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("arbitrag.run.attempt", interrupted)
@@ -353,7 +353,7 @@ def test_an_interrupted_command_says_so(command: Command, monkeypatch: pytest.Mo
 
 
 def test_a_fault_is_short_unless_asked(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.run.attempt", lambda *_: 1 / 0)
+    monkeypatch.setattr("arbitrag.run.attempt", lambda *_, **__: 1 / 0)
     monkeypatch.delenv("ARBITRAG_DEBUG", raising=False)
     ran = command("ask", "Who?", "--llm", "lab", "--index", "lab")
     assert ran.status == 70
@@ -365,7 +365,7 @@ def test_a_fault_is_short_unless_asked(command: Command, monkeypatch: pytest.Mon
 
 @pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def warns(*_: object) -> Any:
+    async def warns(*_: object, **__: object) -> Any:
         warnings.warn("the disk is full\x07", RuntimeWarning, stacklevel=1)
         raise KeyboardInterrupt
 
