@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from report_parts import FAILED, ITEMS, LEFT, LEFT_TAKEN, B, M, R, item, made, rows, system
 
+from arbitrag.cli.bench_difference import told as told_of
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.difference import Change, Difference, difference
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.questions import QuestionSet
+from arbitrag.evaluate.store import Plan, Store
 
 
 def between(before: Path, after: Path, **more: Any) -> Difference:
@@ -43,7 +47,6 @@ def test_what_was_set_differently_is_named(tmp_path: Path) -> None:
     digests = [each for each in found.changes if each.what == "question set hand"]
     assert found.changes == (
         Change("limits answer_tokens", "32", "16"),
-        Change("prompts x rag", "1", None),
         *digests,
         Change("left: threshold", None, "-1.0"),
         Change("system right", "present", None),
@@ -51,6 +54,39 @@ def test_what_was_set_differently_is_named(tmp_path: Path) -> None:
     )
     assert len(digests) == 1
     assert digests[0].before != digests[0].after
+    assert digests[0].lines == ("3 only in the first run: q6, q7, q8",)
+
+
+def test_prompts_are_told_by_name_with_the_lines_that_differ(tmp_path: Path) -> None:
+    texts = ["Read.\nAnswer briefly.\n{question}", "Read.\nAnswer in one word.\n{question}"]
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    paths = []
+    for name, digest, text in zip("ab", digests, texts, strict=True):
+        prompts = {"x": {"rag/answer": digest, "same": "1"}, "y": {"rag/answer": digest}}
+        paths.append(tmp_path / f"{name}.db")
+        plan = Plan([system("left")], [QuestionSet("hand", ITEMS)], {"prompts": prompts}, {}, {digest: text})
+        Store.create(paths[-1], plan).close()
+    assert between(*paths).changes == (
+        Change("prompt rag/answer", digests[0], digests[1], ("-Answer briefly.", "+Answer in one word.")),
+    )
+    told = told_of(between(*paths), 100)
+    assert "prompt rag/answer:\n  -Answer briefly.\n  +Answer in one word.\n" in told
+    assert not re.search("[0-9a-f]{12}", told)
+
+
+def test_of_hashes_only_that_they_differ_is_said(tmp_path: Path) -> None:
+    first, second = "ab" * 8, "cd" * 8
+    paths = [
+        made(tmp_path / "a.db", [], retriever=f"bm25:docs:{first}", commit=first + "0"),
+        made(tmp_path / "b.db", [], items=ITEMS[1:], retriever=f"bm25:docs:{second}", commit=second + "0"),
+    ]
+    lines = told_of(between(*paths), 100).splitlines()
+    assert [line.split(maxsplit=1)[0] for line in lines[2:5]] == ["commit", "retriever", "question"]
+    assert lines[2].split() == ["commit", "ababababab", "cdcdcdcdcd"]
+    assert "bm25:docs (other contents)" in lines[3]
+    assert lines[4].split() == ["question", "set", "hand", "one", "another"]
+    assert "  1 only in the first run: q1" in lines
+    assert not re.search("[0-9a-f]{12}", "\n".join(lines))
 
 
 def test_questions_that_flipped_are_counted_and_the_first_ten_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from arbitrag.evaluate.difference import Change, Difference, Moved, SetDifference
@@ -11,6 +12,7 @@ from arbitrag.evaluate.tables import NOTHING, Table, name, p_words, percent, ran
 from arbitrag.text import one_line
 
 _VALUE = 60  # characters of a setting
+_HASH = re.compile(r"\b[0-9a-f]{12,64}\b")
 
 
 def told(found: Difference, width: int) -> str:
@@ -27,12 +29,29 @@ def told(found: Difference, width: int) -> str:
 def _changes(changes: tuple[Change, ...], names: tuple[str, str], width: int) -> list[str]:
     if not changes:
         return ["nothing: settings, versions, prompts, sets and systems are the same"]
-    rows = tuple((name(each.what), _value(each.before), _value(each.after)) for each in changes)
-    return plain_table(Table("", ("", *names), rows), width)
+    rows = tuple((name(each.what), *_values(each)) for each in changes)
+    lines = plain_table(Table("", ("", *names), rows), width)
+    for each in changes:
+        if each.lines:
+            lines += ["", f"{name(each.what)}:", *(f"  {one_line(line, max(20, width - 2))}" for line in each.lines)]
+    return lines
 
 
-def _value(value: str | None) -> str:
-    return NOTHING if value is None else one_line(value, _VALUE) or "(empty)"
+def _values(change: Change) -> tuple[str, str]:
+    """Both values for a reader: of hashes only whether they are the same, of which a reader can see nothing else."""
+    if change.what == "commit":  # which a reader can look up
+        return (change.before or NOTHING)[:10], (change.after or NOTHING)[:10]
+    before, after = (None if value is None else _HASH.sub("", value) for value in (change.before, change.after))
+    if before is None or after is None:
+        was, now = (NOTHING if value is None else _value(value) or "there" for value in (before, after))
+        return was, now
+    if before == after:  # they differ in their hashes alone
+        return _value(before) or "one", f"{_value(before)} (other contents)".strip() if before else "another"
+    return _value(before), _value(after)
+
+
+def _value(value: str) -> str:
+    return one_line(value.strip(" :@#-,"), _VALUE)
 
 
 def _set(each: SetDifference, names: tuple[str, str], width: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import unified_diff
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,20 @@ from arbitrag.evaluate.measure import METRICS, Measured, Run, measure
 from arbitrag.evaluate.report import SIGNIFICANT, digest_of, named, plain_of
 from arbitrag.types import to_plain
 
+DIFF_LINES = 12  # of a prompt
 LISTED = 10  # ids of questions that flipped
-_PASSING = frozenset({"sessions", "sets", "started", "command", "options"})  # its own, or said elsewhere
+# What every run has of its own, and what is said elsewhere.
+_PASSING = frozenset({"sessions", "sets", "started", "command", "options", "prompts", "unfinished"})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that is not the same; None where a run does not have it."""
+    """Something that is not the same; None where a run does not have it. ``lines`` say more, for a reader."""
 
     what: str
     before: str | None
     after: str | None
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +141,60 @@ def _matched(before: Sequence[str], after: Sequence[str]) -> dict[str, str]:
 def _changes(before: Run, after: Run) -> Iterator[Change]:
     """Settings, versions, prompts and sets that differ, then systems."""
     yield from _unequal(_conditions(before), _conditions(after))
+    yield from _prompts(before, after)
     for name in dict.fromkeys([*before.sets, *after.sets]):
-        digests = [digest_of(run.meta, name) if name in run.sets else None for run in (before, after)]
-        if digests[0] != digests[1]:
-            yield Change(f"question set {name}", *digests)
+        was, now = (digest_of(run.meta, name) if name in run.sets else None for run in (before, after))
+        if was != now:
+            yield Change(f"question set {name}", was, now, _questions(before, after, name))
     left, right = ({system.name: system for system in run.systems} for run in (before, after))
     for name in dict.fromkeys([*left, *right]):
         if name not in left or name not in right:
-            there = [("present" if name in side else None) for side in (left, right)]
-            yield Change(f"system {name}", *there)
+            was, now = ("present" if name in side else None for side in (left, right))
+            yield Change(f"system {name}", was, now)
         else:
             yield from _unequal(_flat(_of_system(left[name])), _flat(_of_system(right[name])), f"{name}: ")
+
+
+def _prompts(before: Run, after: Run) -> Iterator[Change]:
+    """Prompt files that differ, by name, with the lines that do; once for all models that they differ alike for."""
+    found: dict[tuple[str, str | None, str | None], list[str]] = {}
+    left, right = (plain_of(run.meta).get("prompts") or {} for run in (before, after))
+    for model in [model for model in left if model in right]:
+        for name in sorted({*left[model], *right[model]}):
+            digests = (left[model].get(name), right[model].get(name))
+            if digests[0] != digests[1]:
+                found.setdefault((name, *digests), []).append(model)
+    texts = {**getattr(before, "texts", {}), **getattr(after, "texts", {})} if found else {}
+    for (name, was, now), models in found.items():
+        whose = "" if len(models) == len(left) else f" of {', '.join(models)}"
+        yield Change(f"prompt {name}{whose}", was, now, _text_difference(texts.get(was or ""), texts.get(now or "")))
+
+
+def _text_difference(before: str | None, after: str | None) -> tuple[str, ...]:
+    if before is None or after is None:
+        return ()
+    lines = list(unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))
+    told = [line for line in lines[2:] if not line.startswith("@@")]
+    rest = len(told) - DIFF_LINES
+    return tuple(told if rest <= 1 else [*told[:DIFF_LINES], f"… and {rest} more lines"])
+
+
+def _questions(before: Run, after: Run, name: str) -> tuple[str, ...]:
+    """What differs between two sets of one name, in counts and ids."""
+    if name not in before.sets or name not in after.sets:
+        return ()
+    left, right = ({item.id: item for item in run.items(name)} for run in (before, after))
+    changed = [key for key, item in left.items() if key in right and right[key] != item]
+    parts = (
+        ("changed", changed),
+        ("only in the first run", [key for key in left if key not in right]),
+        ("only in the second", [key for key in right if key not in left]),
+    )
+    return tuple(
+        f"{len(ids):,} {what}: {', '.join(ids[:LISTED])}{', …' if len(ids) > LISTED else ''}"
+        for what, ids in parts
+        if ids
+    )
 
 
 def _of_system(system: Any) -> dict[str, Any]:

@@ -108,9 +108,14 @@ def plan(
     if any(each != shared[0] for each in shared):
         raise UsageError("all systems of a run have the same limits, scorer and retriever")
     prompts: dict[str, dict[str, str]] = {}
+    texts: dict[str, str] = {}
     for entry in taking_part:
         for model in (entry.kit.llm, entry.kit.scorer):
-            prompts[model.backend.name] = _digests(model.book)
+            if model.backend.name not in prompts:
+                files = _files(model.book)
+                digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+                prompts[model.backend.name] = digests
+                texts |= {digests[name]: content.decode() for name, content in files.items() if _is_text(content)}
     return Plan(
         [entry.system for entry in taking_part],
         sets,
@@ -122,6 +127,7 @@ def plan(
             "prompts": prompts,
         },
         about or {},
+        texts,
     )
 
 
@@ -137,13 +143,18 @@ def _conditions(kit: Kit, passages: Passages) -> dict[str, Any]:
     }
 
 
-def _digests(book: PromptBook) -> dict[str, str]:
-    """The SHA-256 of every prompt file, by name; whether one is in order is found out when it is used."""
+def _files(book: PromptBook) -> dict[str, bytes]:
+    """Every prompt file, by name; whether one is in order is found out when it is used."""
     files = {path.relative_to(folder): path for folder in reversed(book.folders) for path in folder.glob("*/*.txt")}
-    return {
-        name.with_suffix("").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in sorted(files.items())
-    }
+    return {name.with_suffix("").as_posix(): path.read_bytes() for name, path in sorted(files.items())}
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _check_passages(taking_part: Sequence[Entry], sets: Sequence[QuestionSet]) -> None:

@@ -6,6 +6,7 @@ reads of a row is small and lies together; whole verdicts and traces lie apart, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ CREATE TABLE counts (
     set_number INTEGER NOT NULL, system_number INTEGER NOT NULL, rows INTEGER NOT NULL,
     PRIMARY KEY (set_number, system_number)
 ) WITHOUT ROWID;
+CREATE TABLE texts (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE verdicts (
     set_number INTEGER NOT NULL, system_number INTEGER NOT NULL, place INTEGER NOT NULL, verdict BLOB, trace BLOB,
     UNIQUE (set_number, system_number, place)
@@ -104,13 +106,15 @@ class Row:
 class Plan:
     """What is to be run. Everything in ``conditions`` must stay the same when a run goes on; ``about`` is only noted.
 
-    ``systems`` bear their names without the model: the store adds it where there are several.
+    ``systems`` bear their names without the model: the store adds it where there are several. ``texts`` are prompt
+    files by their SHA-256, which is how the conditions name them.
     """
 
     systems: Sequence[System]
     sets: Sequence[QuestionSet]
     conditions: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Store:
@@ -179,6 +183,17 @@ class Store:
         sessions = [self._object(about) for _, about in self._whole("sessions", "number, about")]
         sets = {name: digest for _, name, digest, _ in self._all_sets()}
         return {**(sessions[0] if sessions else {}), **self._conditions(), "sets": sets, "sessions": sessions}
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The prompt files that the run names by their SHA-256, by that; a run from before they were kept has none."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'texts'"):
+            return {}
+        found = dict(self._all("SELECT digest, text FROM texts"))
+        for digest, prompt in found.items():
+            if hashlib.sha256(str(prompt).encode()).hexdigest() != digest:
+                raise self._damaged("a prompt is not what was written")
+        return found
 
     @property
     def systems(self) -> tuple[System, ...]:
@@ -278,6 +293,8 @@ class Store:
             self._session = 1 + self._all("SELECT coalesce(max(number), 0) FROM sessions")[0][0]
             noted = (self._session, text(about))
             self._do("INSERT INTO sessions VALUES (?, ?, ?)", *noted, crc(*noted))
+            for digest, prompt in plan.texts.items():
+                self._do("INSERT OR IGNORE INTO texts VALUES (?, ?)", digest, prompt)
             there = set(self.labels)
             for system in plan.systems:
                 if (system.name, system.model) not in there:
