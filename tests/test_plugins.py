@@ -193,6 +193,15 @@ def test_two_packages_with_one_name_are_refused(site: Path) -> None:
         load("parrot")
 
 
+def test_methods_of_packages_are_listed_broken_ones_too(site: Path, command: Command) -> None:
+    rows = {row["name"]: row for row in json.loads(command("methods", "--llm", "lab", "--json").out)}
+    assert (rows["parrot"]["runs"], rows["parrot"]["cost"], rows["rag"]["cost"]) == (True, "none", "1 answer")
+    assert rows["broken"]["what"].startswith("the package my-parts 1.2 offers 'broken' (methods), but cannot be loaded")
+    assert (rows["broken"]["runs"], "cannot be loaded" in rows["broken"]["reason"]) == (False, True)
+    assert command("methods").status == 0
+    assert command("methods", "broken").err.startswith("PluginError: the package my-parts 1.2 offers 'broken'")
+
+
 def test_unknown_names_are_told_with_those_of_packages(site: Path) -> None:
     for opened, name in ((open_llm, "ecko:x"), (open_index, "mime:x"), (open_encoder, "wods:x"), (load, "parot")):
         with pytest.raises(UsageError, match=r"Did you mean '(echo|mine|words|parrot)'\?"):
@@ -222,6 +231,10 @@ def test_a_method_in_a_module_of_ones_own(elsewhere: Path, command: Command) -> 
     alone = command("bench", "run", "run.db")  # the file knows it by its name only
     assert "unknown method 'sailor'" in alone.err
     assert "one of your own is named as MODULE:CLASS" in alone.err
+    command(*asked, "--trace", "trace.json")
+    assert "unknown method 'sailor'" in command("replay", "trace.json").err
+    replayed = command("replay", "trace.json", "--method", "mine:Parrot", "--json")
+    assert json.loads(replayed.out)["answer"] == "ahoy"
     again = command("bench", "run", "run.db", "--method", "mine:Parrot word=ahoy")
     assert "0 rows made, 0 failed, 1 finished before" in again.err
     sys.modules.pop("mine", None)
@@ -231,7 +244,7 @@ def test_the_working_folder_takes_the_place_of_no_package(elsewhere: Path) -> No
     (elsewhere / "colorsys.py").write_text("raise SystemExit('planted')\n")
     with pytest.raises(PluginError, match="the module colorsys has no 'Parrot'"):
         load("colorsys:Parrot", typed=True)
-    assert sys.path[-1] == str(elsewhere)
+    assert str(elsewhere) not in sys.path  # it is looked at only for a module that is nowhere else
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ take the place of what comes with it. An entry point names:
 - ``arbitrag.methods``: a method's class, called by its own ``name``
 - ``arbitrag.backends``, ``arbitrag.encoders``: what makes an ``LLM`` or an ``Encoder`` of the address behind the colon
   (``mykind:ADDRESS``) and of keyword options
-- ``arbitrag.retrievers``: what makes a ``Retriever`` of it, and of ``encoder=`` where one was given
+- ``arbitrag.retrievers``: what makes a ``Retriever`` of it, and of ``encoder=`` where one was given; the kind consists
+  of letters and digits, as other addresses are paths
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 from dataclasses import dataclass, is_dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from arbitrag.errors import ArbitragError, PluginError, nearest
@@ -94,9 +96,9 @@ def method(name: str) -> type[Any] | None:
 def method_at(place: str) -> type[Any]:
     """The class of the method at ``package.module:Class``; modules in the working folder are found as well."""
     module, _, attribute = place.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # behind all others, so that no file here takes the place of a package
     try:
+        if find_spec(module.partition(".")[0]) is None and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # behind all others, so that no file here takes the place of a package
         loaded = import_module(module)
     except Exception as error:
         raise PluginError(

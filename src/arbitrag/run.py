@@ -43,10 +43,11 @@ async def check(method: Method, kit: Kit) -> None:
     """
     needs = needs_of(method)
     if Need.RETRIEVE in needs and kit.retriever is None:
+        of_lab = "; the documents of the lab's world are --index lab" if kit.llm.backend.name == "lab" else ""
         raise CapabilityError(
             f"{method.name} needs passages, and there is nothing to retrieve from.\n"
             "Give an index (--index docs.idx, made by: arbitrag index ./docs -o docs.idx) or --passages FILE, "
-            "or ask memory alone: --method direct"
+            f"or ask memory alone: --method direct{of_lab}"
         )
     if Need.ENCODE in needs and kit.encoder is None:
         raise CapabilityError(

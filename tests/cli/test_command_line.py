@@ -245,7 +245,7 @@ def test_methods_say_what_runs_with_a_model(command: Command) -> None:
     assert "--scorer is a second model" in command("methods", "--scorer", "lab").err
 
 
-@pytest.mark.parametrize("columns", ["60", "80", "100"])
+@pytest.mark.parametrize("columns", ["40", "80", "100"])
 def test_methods_fit_the_terminal(columns: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     assert max(map(len, command("methods", "--llm", "lab").out.splitlines())) <= int(columns)

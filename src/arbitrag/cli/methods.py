@@ -61,7 +61,9 @@ def methods(
     say("\n".join(_told(row, width()) for row in rows.values()))
     if llm is not None and evidence:
         told = shown(llm, mark=HIDDEN)
-        say("\n" + "\n".join(f"{told}: {line}" for line in evidence))
+        room = max(width(), 40)
+        lines = (textwrap.fill(f"{told}: {line}", room, subsequent_indent="  ") for line in evidence)
+        say("\n" + "\n".join(lines))
 
 
 def _others() -> list[str]:
@@ -91,7 +93,7 @@ def _told(row: dict[str, Any], columns: int) -> str:
     if "runs" in row:
         reads = ", given passages (--index or --passages)" if "retrieve" in row["needs"] else ""
         lines.append(f"runs here{reads}" if row["runs"] else f"does not run here: {row['reason']}")
-    room = max(columns, 60) - LABEL
+    room = max(columns, 40) - LABEL
     return textwrap.indent("\n".join(textwrap.fill(line, room) for line in lines), " " * LABEL).replace(
         " " * LABEL, f"{row['name']:<{LABEL}}", 1
     )
