@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from arbitrag.cli import main
+from arbitrag.sealing import seal, unseal
 from arbitrag.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = trace.read_text()
     (root / "torn.json").write_text(whole[: len(whole) // 2])
     (root / "newer.json").write_text(json.dumps({**json.loads(whole), "format": 2}))
-    (root / "foreign_key.json").write_text(json.dumps({**json.loads(whole), "metod": "x"}))
-    (root / "foreign_method.json").write_text(json.dumps({**json.loads(whole), "method": "trustmargn"}))
+    plain = unseal(json.loads(whole))
+    (root / "foreign_key.json").write_text(json.dumps(seal({**plain, "metod": "x"})))
+    (root / "foreign_method.json").write_text(json.dumps(seal({**plain, "method": "trustmargn"})))
     return root
 
 

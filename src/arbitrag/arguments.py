@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from arbitrag.errors import UsageError, described
 from arbitrag.kit import Limits
 from arbitrag.llm.base import Price
+from arbitrag.long_form import Form
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method
 from arbitrag.types import Question
@@ -38,6 +39,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "limits": (_is(Limits), "Limits(context_tokens=..., answer_tokens=...) of arbitrag.kit"),
     "wording": (_is(str, Path), "the path of a folder"),
     "cache": (_is(str, Path), "the path of a folder"),
+    "form": (lambda value: value in get_args(Form), "'short' or 'long'"),
     "price": (_is(Price), "Price(read=..., written=...) of arbitrag.llm.base"),
 }
 
@@ -46,7 +48,7 @@ def check_arguments(**given: Any) -> None:
     """Raise UsageError for an argument of another kind than it takes; None is what was not given."""
     for name, value in given.items():
         fits, words = _KINDS[name]
-        if (value is not None or name == "llm") and not fits(value):
+        if (value is not None or name in ("llm", "form")) and not fits(value):
             raise UsageError(f"{name}= takes {words}; got {described(value)}")
 
 

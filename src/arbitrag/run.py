@@ -102,6 +102,7 @@ async def answer(question: Question | str, method: Method | str, kit: Kit, *, fo
     whatever error a backend raised; nothing is retried here.
     """
     method, question = chosen_method(method), question_of(question)
+    check_arguments(form=form)
     await check(method, kit)
     outcome = await attempt(question, method, kit, form=form)
     if isinstance(outcome, Failure):
@@ -187,6 +188,7 @@ async def answer_all(
     if concurrency < 1:
         raise UsageError(f"the concurrency is {concurrency}; it is 1 or more")
     chosen = chosen_method(method)
+    check_arguments(form=form)
     await check(chosen, kit)
     kit = kit if budget is None else budget.metered(kit)
     places = asyncio.Semaphore(concurrency)
@@ -338,6 +340,7 @@ def ask(
     else:
         raise UsageError("ask() cannot run inside an event loop; type: await arbitrag.answer(question, method, kit)")
     method, question = chosen_method(method), question_of(question)
+    check_arguments(form=form)
 
     async def go() -> Verdict:
         async with open_kit(
