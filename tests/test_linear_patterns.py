@@ -13,7 +13,7 @@ import pytest
 from linear import patterns_in, superlinear
 
 import arbitrag
-from arbitrag import address, text
+from arbitrag import address, long_form, text
 from arbitrag.errors import ArbitragError
 from arbitrag.evaluate import formats
 from arbitrag.hiding import Secrets
@@ -105,6 +105,7 @@ READERS: dict[str, tuple[Reader, Around]] = {
         Secrets(["secret", "another secret"]).clean,
         [*ADDRESS, ("Basic", ""), ("Bearer x", "y")],
     ),
+    "a long answer": (lambda reply: long_form.checked(reply, 3), [("a. [1", "]"), ("[1,", "]"), ("a.", "[1]")]),
     "lone surrogates": (text.encodable, NO_AROUND),
     "tokens of the scripted server": (server._TOKEN.findall, NO_AROUND),
     "a prompt file": (
@@ -153,6 +154,7 @@ ELSEWHERE = {
     "llm/onnx.py:_STATE": "names in a model's file",
     "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
     "llm/tokenizer.py:_any_of": "control tokens, which are literals in it",
+    "worked/case.py:_said": "scripted replies of our own",
 }
 BY_ANOTHER_TEST = ("retrieve/", "data/", "encode/", "integrations/", "train/")
 MEASURED = {
@@ -171,6 +173,9 @@ MEASURED = {
     "hiding.py:_CREDENTIALS",
     "hiding.py:_USER_IN_URL",
     "llm/tokenizer.py:_LABEL",
+    "long_form.py:_LEADING",
+    "long_form.py:_MARK",
+    "long_form.py:checked",
     "prompts/__init__.py:_CONTROL",
     "prompts/__init__.py:_FIELD",
     "prompts/__init__.py:_LABEL",
