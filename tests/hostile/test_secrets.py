@@ -165,6 +165,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in (("OPENAI_API_KEY", KEY), ("ELASTIC_API_KEY", ELASTIC), ("QDRANT_API_KEY", QDRANT)):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("ARBITRAG_DEBUG", "1")
+    monkeypatch.setenv("ARBITRAG_CACHE", str(tmp_path / "kept"))  # what servers were seen to offer
     return tmp_path
 
 
@@ -237,6 +238,7 @@ def test_ask_writes_no_secret(kind: str, refuses: int, home: Path, parrot: Parro
     screen("doctor", "--llm", llm, "--json")
     screen("methods", "--llm", llm)
     assert found_in("".join(parrot.heard).encode())  # the secret was sent
+    assert list((home / "kept").rglob("*.json")) or refuses
     assert leaks(home) == {}
     assert parrot.leaks == {}
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from arbitrag.cli.bench_parts import command_again
 from arbitrag.evaluate.store import Store
-from arbitrag.testing.server import ScriptedServer
+from arbitrag.testing.server import Fault, ScriptedServer
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -156,3 +157,17 @@ def test_each_model_goes_on_with_its_own_methods(run: Path, server: ScriptedServ
     words = [word for model in ("m", "other") for word in ("--llm", f"openai:{model}@{server.base_url}")]
     ran = command("bench", "run", run, *words)
     assert ran.err.startswith("0 rows made, 0 failed, 2 finished before")
+
+
+def test_what_is_said_to_type_next_can_be_typed(run: Path, server: ScriptedServer, command: Command) -> None:
+    secret = server.base_url.replace("//", "//anna:first@SECOND@").replace("127.0.0.1", "localhost")
+    questions = ("--questions", run.parent / "q.jsonl")
+    server.faults.extend([Fault.error(400)] * 9)
+    words = ("--llm", "lab", "--llm", f"openai:m@{secret}", "--method", "direct")
+    said = command("bench", "run", run.parent / "other.db", *questions, *words).err
+    assert f"Ask the failed ones again: arbitrag bench retry {run.parent / 'other.db'}\n" in said  # it is on loopback
+    assert command_again("retry", "a b.db", ["lab", EVIL], {}) == f"arbitrag bench retry 'a b.db' --llm {EVIL}"
+    assert command_again("run", "a.db", ["lab", EVIL], {"scorer": "openai:x"}) == (
+        f"arbitrag bench run a.db --llm lab --llm {EVIL} --scorer openai:x"
+    )
+    assert command_again("run", "a.db", ["lab"], {}) == "arbitrag bench run a.db"

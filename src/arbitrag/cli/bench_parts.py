@@ -91,7 +91,11 @@ class Options:
 
     def strange(self) -> dict[str, str]:
         """What the run file says, and would reach beyond this machine or write where nothing is yet, by option."""
-        values = {name: str(getattr(self, name)) for name in _LOCAL if name in self.taken}
+        return {name: value for name, value in self.elsewhere().items() if name in self.taken}
+
+    def elsewhere(self) -> dict[str, str]:
+        """What has to be typed again when the run goes on, by option."""
+        values = {name: str(value) for name, value in self._values().items() if name in _LOCAL and value is not None}
         return {name: value for name, value in values.items() if not _LOCAL[name](value)}
 
     def _values(self) -> dict[str, Any]:
@@ -99,6 +103,17 @@ class Options:
 
 
 _ABOUT_FILE = ("remembered_by", "taken")
+
+
+def command_again(command: str, file: str, llms: Sequence[str], others: Mapping[str, str]) -> str:
+    """The command that goes on with a run, with the models and other options that have to be typed again.
+
+    ``retry`` takes the models that are not typed from the file, ``run`` does without them.
+    """
+    elsewhere = [llm for llm in llms if not is_local(llm)]
+    words = [("--llm", llm) for llm in (elsewhere if command == "retry" else llms) if elsewhere]
+    words += [(f"--{name}", value) for name, value in others.items()]
+    return shlex.join(["arbitrag", "bench", command, file, *(shown(word) for pair in words for word in pair)])
 
 
 def refuse_strangers(command: str, file: str, llms: Sequence[str], typed: Collection[str], options: Options) -> None:
@@ -110,9 +125,7 @@ def refuse_strangers(command: str, file: str, llms: Sequence[str], typed: Collec
     others = options.strange()
     if not models and not others:
         return
-    words = [("--llm", llm) for llm in (models if command == "retry" else llms)] if models else []
-    words += [(f"--{name}", value) for name, value in others.items()]
-    again = shlex.join(["arbitrag", "bench", command, file, *(shown(word) for pair in words for word in pair)])
+    again = command_again(command, file, llms if models else (), others)
     named = ", ".join(one_line(shown(each), 100) for each in [*models, *others.values()])
     raise UsageError(
         f"{one_line(file, 200)} names {named}. A run file may be a stranger's, so what reaches beyond this machine, or "

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 
 from arbitrag.address import same_address, shown, without_secrets
 from arbitrag.budget import Budget
-from arbitrag.cli.bench_parts import Options, open_kits, prices_of, refuse_strangers
+from arbitrag.cli.bench_parts import Options, command_again, open_kits, prices_of, refuse_strangers
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import model_from
 from arbitrag.data.reading import LAB as LAB_QUESTIONS
@@ -47,6 +47,7 @@ class Session:
     retry: bool = False
     budget: Budget | None = None
     store: Store | None = None
+    llms: Sequence[str] = ()  # the models of this session
     typed: frozenset[str] = frozenset()  # methods that a person typed
     tally: Tally = field(default=Tally(0))
     found: FromFile | None = None  # the mark of the models that were typed, where a found file of settings names them
@@ -67,23 +68,26 @@ class Session:
             self.typed = frozenset(methods)
             self.options = replace(self.options, passages=self._passages(sets))
             self.options = replace(self.options, index=self._index(questions, systems, typed.index))
-            command = "retry" if self.retry else "run"
-            refuse_strangers(command, str(self.path), list(systems), llms, self.options)
+            self.llms = list(systems)
+            refuse_strangers(self._command, str(self.path), self.llms, llms, self.options)
             try:
                 asyncio.run(self._run(systems, llms, sets, remembered, opened))
             except KeyboardInterrupt:
                 kept = self.tally.before + self.tally.done
                 complain(
                     f"{kept:,} of {self.tally.before + self.tally.total:,} rows are finished and kept; "
-                    f"go on with: {self._again}"
+                    f"go on with: {self._again(self._command)}"
                 )
                 raise
             return self._end(as_json)
 
     @property
-    def _again(self) -> str:
-        """The command that goes on with this run."""
-        return f"arbitrag bench {'retry' if self.retry else 'run'} {shlex.quote(str(self.path))}"
+    def _command(self) -> str:
+        return "retry" if self.retry else "run"
+
+    def _again(self, command: str) -> str:
+        """The command that goes on with this run, or asks its failed rows again."""
+        return command_again(command, str(self.path), self.llms, self.options.elsewhere())
 
     def _remembered(self) -> Mapping[str, Any]:
         """The options of the last session, with a word to the person when it was of another version."""
@@ -277,7 +281,7 @@ class Session:
             + (f"; {noted(tally)}" if tally.done else "")
         )
         if failed:
-            complain(f"Ask the failed ones again: arbitrag bench retry {file}")
+            complain(f"Ask the failed ones again: {self._again('retry')}")
         if self.budget is not None and self.budget.reached:
             self._say_reached(self.budget)
         complain(f"Compare the systems: arbitrag bench report {file}")
@@ -301,7 +305,7 @@ class Session:
         )
         options = [f"--max-tokens {2 * budget.max_tokens}"] if budget.max_tokens is not None else []
         options += [f"--max-cost {2 * budget.max_cost:g}"] if budget.max_cost is not None else []
-        complain(f"Go on with a higher limit: {' '.join([self._again, *options])}")
+        complain(f"Go on with a higher limit: {' '.join([self._again(self._command), *options])}")
 
 
 def _check_passages(methods: Sequence[Method], sets: Sequence[QuestionSet]) -> None:
