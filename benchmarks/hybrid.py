@@ -163,7 +163,7 @@ def check(target: str) -> tuple[int, int]:
     from arbitrag.retrieve.bm25 import Bm25Index, addresses_by_key, keys_at
     from arbitrag.retrieve.vectors import open_vectors
 
-    texts, vectors = Bm25Index.open(target), open_vectors(Path(target) / "vectors")
+    texts, vectors = Bm25Index.open(target, unfinished=True), open_vectors(Path(target) / "vectors")
     view = texts._current()
     live = 0
     for start in range(0, len(vectors), 1000):

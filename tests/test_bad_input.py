@@ -59,7 +59,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_bytes(content)
     (root / "vacant").mkdir()
     assert main(["index", str(root / "docs"), "-o", str(root / "good.idx")]) == 0
-    _spoil(root, "old.idx", "index.json", lambda text: text.replace('"version": 1', '"version": 0'))
+    _spoil(root, "old.idx", "index.json", lambda text: text.replace('"version": 2', '"version": 0'))
     _spoil(root, "torn.idx", "index.json", lambda text: text[: len(text) // 2])
     for name in ("bm25", "files.sqlite"):
         _overwrite(root, f"rotten-{name}.idx", name)
@@ -160,7 +160,7 @@ ERRORS = [
     ("ask Who? --index {0}/good.idx --passages {0}/passages.jsonl", 2, r"UsageError: give an index, passages or .*"),
     ("search {0}/good.idx ' '", 2, r"UsageError: the query is empty"),
     ("search {0}/good.idx rain -k 0", 2, r"UsageError: .*-k.*\nType: arbitrag search --help"),
-    ("index -o {0}/new.idx", 2, r"UsageError: .*SOURCES.*\nType: arbitrag index --help"),
+    ("index -o {0}/new.idx", 2, r"UsageError: nothing to index was given; type: arbitrag index FOLDER -o docs.idx"),
     ("methods --llm lba", 2, r"UsageError: unknown backend 'lba'\. Did you mean 'lab'\?.*"),
     # models
     ("ask Who? --llm openai:gpt-4o-mini", 2, r"UsageError: OpenAI needs a key .* export OPENAI_API_KEY=.*"),
@@ -231,9 +231,13 @@ ERRORS = [
     ("index {0}/docs -o {0}/new.idx --passage-tokens 5", 2, r"UsageError: passages of 5 tokens; choose 16 to 8192.*"),
     ("index {0}/docs -o {0}/new.idx --language englsh", 2, r"UsageError: .*'englsh'.*'english'.*"),
     ("index {0}/docs -o {0}/good.idx --passage-tokens 64", 1, r"IndexFileError: .*good.idx was made with .*64.*"),
-    ("index {0}/other -o {0}/good.idx", 1, r"IndexFileError: .*good.idx holds 1 files .* all would be dropped\.\n.*"),
-    ("index {0}/docs -o {0}/old.idx", 1, r"IndexFileError: \S+old.idx has index format 0; .* reads format 1\.\n.*"),
-    ("search {0}/old.idx rain", 1, r"IndexFileError: \S+old.idx has index format 0; .* reads format 1\.\n.*"),
+    (
+        "index {0}/other -o {0}/good.idx",
+        2,
+        r"UsageError: .*good.idx is an index of .*/docs; .*/other is not .*\n.*\n.*",
+    ),
+    ("index {0}/docs -o {0}/old.idx", 1, r"IndexFileError: \S+old.idx has index format 0; .* reads format 2\.\n.*"),
+    ("search {0}/old.idx rain", 1, r"IndexFileError: \S+old.idx has index format 0; .* reads format 2\.\n.*"),
     ("search {0}/torn.idx rain", 1, r"IndexFileError: the index \S+torn.idx is damaged: its index.json .*\n.*"),
     ("search {0}/rotten-bm25.idx rain", 1, r"IndexFileError: the index \S+rotten-bm25.idx is damaged: .*\n.*"),
     ("index {0}/docs -o {0}/rotten-files.sqlite.idx", 1, r"IndexFileError: the index .* is damaged: .*\n.*"),

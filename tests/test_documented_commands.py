@@ -195,6 +195,7 @@ def curator(prompt: Prompt) -> str:
 MADE: dict[str, Callable[[Run], None]] = {
     "docs": _documents,
     "docs.idx": _by("arbitrag index docs -o docs.idx"),
+    "notes": lambda run: _write("notes/ferry.md", "The ferry to Nulbot leaves at nine.\n"),
     "questions.jsonl": _questions("questions.jsonl"),
     "mine.jsonl": _questions("mine.jsonl"),
     "validation.jsonl": _questions("validation.jsonl"),
@@ -211,11 +212,15 @@ MADE: dict[str, Callable[[Run], None]] = {
     **{name: _by(_OWN_RUN.format(name)) for name in ("mine.db", "other.db", "a.db", "b.db", "before.db", "after.db")},
 }
 WRITES = re.compile(r"(?:-o|--out|--html|--trace|--gold|--labels)[ =](\S+)|bench run (\S+)(?= .*--questions)")
+# An index that is there already is brought up to date, and may be given other sources.
+UPDATES = re.compile(r"arbitrag index (?:-o \S+\s*(?:#|$)|.*--(?:add|replace)\b)")
 
 
 def prepare(text: str, run: Run) -> None:
     """Make what the command reads and what that needs, where it is not there yet."""
     written = {Path(name).as_posix() for pair in WRITES.findall(text) for name in pair if name}
+    if UPDATES.search(text):
+        written.clear()
     for word in re.split(r"[\s=\"']+", text):
         for name in (Path(word).as_posix(), Path(word).parts[0] if Path(word).parts else ""):
             if name in MADE and name not in written and not Path(name).exists():

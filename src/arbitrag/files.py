@@ -17,7 +17,8 @@ from arbitrag.text import printable
 # Windows has neither; there links are looked for before a file is opened.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # Without O_NONBLOCK a pipe would wait for its other end.
-_ALWAYS = _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_READING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_ALWAYS = _NO_FOLLOW | _READING
 _FLAGS = {
     "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
     "wb": os.O_WRONLY | os.O_CREAT,
@@ -85,6 +86,29 @@ def open_plain(path: Path, mode: Literal["ab", "wb", "xb"], *, buffering: int = 
     if mode == "wb":  # not before it is known to be a regular file
         os.truncate(number, 0)
     return os.fdopen(number, "ab" if mode == "ab" else "wb", buffering)
+
+
+def open_reading(path: Path) -> BinaryIO:
+    """Open a regular file to read it, without a buffer. A link is followed, a pipe is not waited for.
+
+    Raises OSError as ``open`` does, and ValueError for what is no regular file.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | _READING), "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(f"{path.name} is not a regular file")
+    return file
+
+
+def read_plain(path: Path, *, at_most: int) -> bytes:
+    """The bytes of a small file, opened by ``open_reading``. Raises ValueError also beyond ``at_most`` bytes."""
+    with open_reading(path) as file:
+        content = b""
+        while len(content) <= at_most and (more := file.read(at_most + 1 - len(content))):
+            content += more
+    if len(content) > at_most:
+        raise ValueError(f"is larger than {at_most / 1e6:,.0f} MB")
+    return content
 
 
 def check_plain(path: Path) -> None:

@@ -199,7 +199,7 @@ def test_an_index_without_vectors_says_so(tmp_path: Path) -> None:
         open_index(idx, mode="dense")
     with pytest.raises(IndexFileError, match=r"was made without vectors; leave the encoder out, or make another"):
         update_index(tmp_path / "docs", idx, encoder="hash")
-    with pytest.raises(IndexFileError, match=r"holds no vectors"):
+    with pytest.raises(IndexFileError, match=r"is damaged: vectors/vectors.json is missing"):
         StoredVectors(idx)
 
 

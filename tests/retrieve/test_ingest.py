@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.retrieve.ingest import Found, Passed, common_root, walk
+from arbitrag.retrieve.ingest import Found, Passed, walk
+from arbitrag.retrieve.sources import absolute, named
 
 
 def fill(root: Path, *names: str) -> None:
@@ -16,11 +17,11 @@ def fill(root: Path, *names: str) -> None:
 
 
 def found(*inputs: Path) -> list[str]:
-    return [item.source for item in walk(inputs, common_root(inputs)) if isinstance(item, Found)]
+    return [item.source for item in walk(named(absolute(inputs))) if isinstance(item, Found)]
 
 
 def passed(*inputs: Path) -> dict[str, str]:
-    return {item.source: item.reason for item in walk(inputs, common_root(inputs)) if isinstance(item, Passed)}
+    return {item.source: item.reason for item in walk(named(absolute(inputs))) if isinstance(item, Passed)}
 
 
 def test_documents_come_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_documents_come_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 def test_other_kinds_are_counted_by_their_suffix(tmp_path: Path) -> None:
     fill(tmp_path, "a.md", "b.PNG", "c.py")
-    kinds = [item for item in walk([tmp_path], tmp_path) if isinstance(item, Passed)]
+    kinds = [item for item in walk(named(absolute([tmp_path]))) if isinstance(item, Passed)]
     assert kinds == [Passed("b.PNG", ".png", named=False), Passed("c.py", ".py", named=False)]
 
 
@@ -59,7 +60,7 @@ def test_links(tmp_path: Path) -> None:
     }
     (tmp_path / "entry").symlink_to(docs)
     assert found(tmp_path / "entry") == ["a.md", "link.md"]
-    assert found(docs, docs / "out.md") == ["out.md", "a.md", "link.md"]  # given by itself
+    assert found(docs, docs / "out.md") == ["docs/out.md", "docs/a.md", "docs/link.md"]  # given by itself
 
 
 def test_special_files_are_named(tmp_path: Path) -> None:
@@ -88,14 +89,12 @@ def test_an_unreadable_folder_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert passed(tmp_path) == {"shut": "Permission denied"}
 
 
-def test_several_inputs_share_the_folder_that_holds_all(tmp_path: Path) -> None:
+def test_several_inputs_are_named_after_themselves(tmp_path: Path) -> None:
     fill(tmp_path, "one/a.md", "two/b.md", "two/c.py", "d.md")
-    assert common_root([tmp_path / "one", tmp_path / "two"]) == tmp_path
     assert found(tmp_path / "one", tmp_path / "two") == ["one/a.md", "two/b.md"]
-    assert found(tmp_path / "two", tmp_path / "two" / "b.md") == ["b.md"]  # each once
-    assert found(tmp_path / "two", tmp_path / "two" / "c.py") == ["c.py", "b.md"]
+    assert found(tmp_path / "two", tmp_path / "two" / "b.md") == ["two/b.md"]  # each once
+    assert found(tmp_path / "two", tmp_path / "two" / "c.py") == ["two/c.py", "two/b.md"]
     assert found(tmp_path / "two" / "c.py") == ["c.py"]  # given by itself: read as text
-    assert common_root([tmp_path / "two" / "c.py"]) == tmp_path / "two"
 
 
 def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
@@ -104,14 +103,35 @@ def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
             file.write("text")
     except OSError:
         pytest.skip("this file system takes only UTF-8 names")
-    (item,) = walk([tmp_path], tmp_path)
+    (item,) = walk(named(absolute([tmp_path])))
     assert isinstance(item, Found)
     assert item.source == "caf\\xe9.md"
     assert os.path.exists(item.path)
 
 
+def test_names_that_differ_in_bytes_or_backslashes_are_different_sources(tmp_path: Path) -> None:
+    names = [
+        b"caf\xe9.md",
+        b"caf\xe8.md",
+        b"caf\\xe9.md",
+        b"caf\\x5cxe9.md",
+        b"a\\b.md",
+        b"\\xe\xe9.md",
+        b"caf\xc3\xa9.md",
+    ]
+    try:
+        for name in names:
+            with open(os.fsencode(tmp_path) + b"/" + name, "w") as file:
+                file.write("text")
+    except OSError:
+        pytest.skip("this file system takes only UTF-8 names")
+    sources = found(tmp_path)
+    assert len(set(sources)) == len(names)
+    assert set(sources) == {
+        "caf\\xe9.md", "caf\\xe8.md", "caf\\x5cxe9.md", "caf\\x5cx5cxe9.md", "a\\b.md", "\\xe\\xe9.md", "café.md"
+    }  # fmt: skip
+
+
 def test_an_input_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere does not exist; give a folder or a file to index"):
-        common_root([tmp_path, tmp_path / "nowhere"])
-    with pytest.raises(DataError, match="nothing to index was given"):
-        common_root([])
+        absolute([tmp_path, tmp_path / "nowhere"])

@@ -1,6 +1,7 @@
 """No document, row or metadata makes a reader take more than linear time."""
 
 import ast
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import arbitrag
 from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
-from arbitrag.retrieve import analysis, html, office, passages, postgres_table, readers
+from arbitrag.retrieve import analysis, bm25, html, office, passages, postgres_table, readers, snapshot, sources
 
 PACKAGE = Path(arbitrag.__file__).parent
 FOLDERS = ("retrieve", "integrations", "data", "encode")
@@ -20,6 +21,10 @@ FOLDERS = ("retrieve", "integrations", "data", "encode")
 
 def gone_through(pattern: re.Pattern[str]) -> Callable[[str], object]:
     return lambda text: sum(1 for _ in pattern.finditer(text))
+
+
+def escaped(text: str) -> object:
+    return sources.escaped(os.fsdecode(text.encode("utf-8", "replace")))
 
 
 def charset(text: str) -> object:
@@ -57,6 +62,9 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
         readers.heading,
         [("# ", ""), ("#", "a"), ("a\n===", "x"), ("a", "\n=="), ("a\n---\n", "x"), ("   #", "")],
     ),
+    "retrieve/bm25.py _SYSTEM": (bm25._SYSTEM.search, [("os error ", ""), ("code: ", ""), ("", "os error")]),
+    "retrieve/snapshot.py _SEGMENT": (snapshot._SEGMENT.fullmatch, [("0", ""), ("-", ""), ("0" * 8, "-")]),
+    "retrieve/sources.py _LIKE_AN_ESCAPE": (escaped, [("\\", "x"), ("\\x", "0"), ("\\x00", "")]),
     "data/formats.py _LIST": (gone_through(formats._LIST), [("[", ""), ("[", "]"), ("[ ", "{"), ("\n[", "")]),
     "data/formats.py _keys": (formats._keys, [('"', '"'), ('"a"', ""), ('"a"', "x"), ("{", "}")]),
     "data/trd_draft.py _pattern": (

@@ -6,6 +6,7 @@ from arbitrag.errors import DataError, UsageError
 from arbitrag.retrieve import update_index
 from arbitrag.retrieve.ingest import Found, walk
 from arbitrag.retrieve.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.sources import absolute, named
 
 TREE = [
     "a.md",
@@ -37,7 +38,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def chosen(tree: Path, include: str = "", exclude: str = "") -> tuple[list[str], LeftOut]:
-    items = list(walk([tree], tree, Selection(include.split(), exclude.split())))
+    items = list(walk(named(absolute([tree])), Selection(include.split(), exclude.split())))
     found = [item.source for item in items if isinstance(item, Found)]
     return found, counted(item for item in items if isinstance(item, Left))
 
@@ -126,15 +127,23 @@ def test_a_glob_that_can_match_nothing_is_refused(glob: str) -> None:
 
 
 def test_a_source_that_is_given_by_itself_is_never_left_out(tree: Path) -> None:
-    items = list(walk([tree / "build", tree / ".env"], tree, Selection(["made.md"])))
+    items = list(walk(named(absolute([tree / "build", tree / ".env"])), Selection(["made.md"])))
     assert [item.source for item in items if isinstance(item, Found)] == [".env", "build/made.md"]
 
 
 def test_an_index_holds_what_was_chosen_and_says_what_was_not(tree: Path, tmp_path: Path) -> None:
     report = update_index(tree, tmp_path / "x.idx", include=["*.md"], exclude=["deep"])
     assert (report.files, report.left_out.excluded, report.left_out.not_included) == (3, 1, 1)
-    report = update_index(tree, tmp_path / "x.idx")
-    assert (report.files, report.added, report.unchanged) == (5, 2, 3)
+    (tree / "new.md").write_text("new")
+    (tree / "new.txt").write_text("new")
+    report = update_index(None, tmp_path / "x.idx")  # the choice is remembered
+    assert (report.files, report.added, report.include, report.exclude) == (4, 1, ("*.md",), ("deep",))
+    report = update_index(tree, tmp_path / "x.idx", include=(), exclude=())
+    assert (report.files, report.added, report.unchanged) == (7, 3, 4)
+    update_index(tree, tmp_path / "x.idx", exclude=["docs"])
+    assert update_index(tree, tmp_path / "x.idx", replace=True).files == 7
+    (tree / "new.md").unlink()
+    (tree / "new.txt").unlink()
     with pytest.raises(
         DataError, match=r"no file of a kind that is read .*\nleft out by default: build \(2\)"
     ) as error:

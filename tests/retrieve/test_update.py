@@ -225,9 +225,9 @@ def test_batches_add_up(docs: Path, idx: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_several_inputs_and_single_files(docs: Path, idx: Path) -> None:
     update_index([docs / "films", docs / "notes.txt"], idx)
     assert {passage.source for passage in search(idx, "Mira Oskar")} == {"films/orchard.md", "notes.txt"}
-    report = update_index([docs / "films"], idx, replace_all=True)
-    assert (counts(report), report.files) == ((1, 0, 2, 0), 1)
-    assert search(idx, "Mira")[0].source == "orchard.md"
+    report = update_index([docs / "films"], idx, replace=True)
+    assert (counts(report), report.files) == ((0, 0, 1, 1), 1)
+    assert search(idx, "Mira")[0].source == "films/orchard.md"  # a source keeps its name
 
 
 def test_the_index_may_lie_among_the_documents(docs: Path) -> None:
@@ -240,8 +240,14 @@ def test_documents_and_index_may_move_together(docs: Path, idx: Path, tmp_path: 
     update_index(docs, idx)
     moved = tmp_path / "moved"
     docs.rename(moved)
-    assert counts(update_index(moved, idx)) == (0, 0, 0, 4)
-    assert json.loads((idx / "index.json").read_text())["root"] == str(moved)
+    with pytest.raises(
+        DataError, match=r"docs, which the index is made of, does not exist any more; is a disk missing"
+    ):
+        update_index(None, idx)
+    with pytest.raises(UsageError, match=r"is an index of .*docs; .*moved is not part of it"):
+        update_index(moved, idx)
+    assert counts(update_index(moved, idx, replace=True)) == (0, 0, 0, 4)
+    assert json.loads((idx / "index.json").read_text())["sources"] == [{"path": str(moved), "name": "", "folder": True}]
 
 
 def test_settings_are_kept(docs: Path, idx: Path) -> None:
@@ -308,15 +314,18 @@ class TestRefusals:
         other = tmp_path / "other"
         other.mkdir()
         (other / "x.txt").write_text("x")
-        with pytest.raises(
-            IndexFileError, match=r"holds 4 files of .*docs; none of them is in .*other now, so all would"
-        ):
+        with pytest.raises(UsageError, match=r"is an index of .*docs; .*other is not part of it.\nAdd it .* --add"):
             update_index(other, idx)
         assert len(search(idx, "Talven")) == 1
-        assert counts(update_index(other, idx, replace_all=True)) == (1, 0, 4, 0)
+        assert counts(update_index(other, idx, replace=True)) == (1, 0, 4, 0)
         (other / "x.txt").rename(other / "y.txt")
-        with pytest.raises(IndexFileError, match=r"would be dropped\.\nIf that is meant, add --replace-all$"):
+        with pytest.raises(IndexFileError, match=r"holds 1 file of .*other; none of them is there now, so all would"):
             update_index(other, idx)
+        (other / "y.txt").unlink()
+        with pytest.raises(DataError, match=r"nothing to index in .*other: .*\nNo document would be left; remove"):
+            update_index(other, idx, replace=True)
+        (other / "y.txt").write_text("y")
+        assert counts(update_index(other, idx, replace=True)) == (1, 0, 1, 0)
 
     def test_a_folder_that_is_no_index(self, docs: Path, tmp_path: Path) -> None:
         before = sorted(docs.rglob("*"))
@@ -350,7 +359,7 @@ class TestRefusals:
         update_index(docs, idx)
         (docs / "new.txt").write_text("new")
         monkeypatch.setattr(update._Update, "_open_writer", full)
-        with pytest.raises(IndexFileError, match="could not be written: No space left on device"):
+        with pytest.raises(IndexFileError, match=r"cannot be written: No space left on device.\nThe disk is full"):
             update_index(docs, idx)
 
     def test_an_index_that_is_being_written(self, docs: Path, idx: Path) -> None:

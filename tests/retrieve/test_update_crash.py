@@ -69,7 +69,7 @@ def run(docs: Path, idx: Path, step: str = "", times: int = 1) -> subprocess.Pop
 
 def contents(idx: Path) -> dict[str, list[str]]:
     """The passages of every file that can be found."""
-    found = asyncio.run(Bm25Index.open(idx).retrieve("and more words here", 1000))
+    found = asyncio.run(Bm25Index.open(idx, unfinished=True).retrieve("and more words here", 1000))
     texts: dict[str, list[str]] = {}
     for passage in sorted(found, key=lambda each: (each.source, each.offset)):
         texts.setdefault(passage.source, []).append(passage.text)
@@ -86,7 +86,7 @@ def assert_whole(texts: dict[str, list[str]]) -> None:
 
 def assert_settled(docs: Path, idx: Path, tmp_path: Path) -> None:
     """The index is what one that was never interrupted would be."""
-    update_index(docs, idx, replace_all=True)
+    update_index(docs, idx, replace=True)
     fresh = tmp_path / f"fresh{time.monotonic_ns()}.idx"
     update_index(docs, fresh)
     assert contents(idx) == contents(fresh)
@@ -147,11 +147,19 @@ def test_a_crash_while_the_index_is_made(tmp_path: Path, step: str) -> None:
     with run(docs, idx, step) as process:
         assert process.wait() == -signal.SIGKILL
     if step == "manifest":
-        with pytest.raises(IndexFileError, match="not an index"):
+        with pytest.raises(IndexFileError, match="holds nothing yet"):
             Bm25Index.open(idx)
     else:
+        passages = {"proposed": 0, "committed": 30, "settled": 30}[step]
+        with pytest.raises(
+            IndexFileError, match=rf"after {passages} passages.\nWait for it, or finish it: .*index -o "
+        ):
+            Bm25Index.open(idx)
         assert_whole(contents(idx))
-        assert len(Bm25Index.open(idx)) == {"proposed": 0, "committed": 30, "settled": 30}[step]
+        assert len(Bm25Index.open(idx, unfinished=True)) == passages
+        if step == "settled":
+            update_index(None, idx)  # the sources are remembered
+            assert len(Bm25Index.open(idx)) == 180
     assert_settled(docs, idx, tmp_path)
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from arbitrag.encode.hashed import HashEncoder
+from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import open_index, update_index
 from arbitrag.retrieve.bm25 import Bm25Index
-from arbitrag.retrieve.dense import StoredVectors
+from arbitrag.retrieve.dense import DenseIndex, StoredVectors
 from arbitrag.retrieve.document import encoded_text
 
 # The update in a process of its own, in batches of 10 files; it kills itself at a named step if told to.
@@ -68,7 +69,7 @@ def run(docs: Path, idx: Path, step: str = "", times: int = 1) -> subprocess.Pop
 
 
 def assert_every_passage_has_its_vector(idx: Path, at_least: int) -> None:
-    texts, vectors = Bm25Index.open(idx), StoredVectors(idx)
+    texts, vectors = Bm25Index.open(idx, unfinished=True), StoredVectors(idx)
     found = vectors.attach(asyncio.run(texts.retrieve("orchard", 1000)))
     assert len(found) == len(texts) >= at_least
     if found:
@@ -76,7 +77,7 @@ def assert_every_passage_has_its_vector(idx: Path, at_least: int) -> None:
         for passage, vector in zip(found, expected, strict=True):
             assert passage.embedding is not None
             np.testing.assert_allclose(passage.embedding, vector, atol=1e-3)
-    hits = asyncio.run(open_index(idx, mode="dense").retrieve("orchard", 1000))
+    hits = asyncio.run(DenseIndex(texts, vectors, HashEncoder(), idx).retrieve("orchard", 1000))
     assert {passage.id for passage in hits} == {passage.id for passage in found}
 
 
@@ -86,7 +87,9 @@ def test_a_crash_at_each_step(tmp_path: Path, step: str, committed: int) -> None
     write_documents(docs, 0)
     with run(docs, idx, step, times=2) as process:
         assert process.wait() == -signal.SIGKILL
-    assert len(Bm25Index.open(idx)) == committed
+    assert len(Bm25Index.open(idx, unfinished=True)) == committed
+    with pytest.raises(IndexFileError, match=rf"is unfinished: .* was cut short after {committed} passages"):
+        open_index(idx)
     assert_every_passage_has_its_vector(idx, committed)
     assert update_index(docs, idx).passages == 100
     assert_every_passage_has_its_vector(idx, 100)

@@ -9,6 +9,7 @@ import typer
 
 from arbitrag.cli.config import Config, configured
 from arbitrag.cli.parts import AsJson, Encoder, encoder_from
+from arbitrag.text import printable
 
 if TYPE_CHECKING:
     from arbitrag.retrieve.update import IndexReport
@@ -18,8 +19,13 @@ EXAMPLE = "arbitrag index ./docs -o docs.idx"
 
 def index(
     context: typer.Context,
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCES...", help="Folders and files to index.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="SOURCES...", help="Folders and files to index; an index remembers them.", show_default=False
+        ),
+    ] = None,
     include: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,8 +49,11 @@ def index(
         str | None,
         typer.Option("--language", metavar="NAME", help="The language of the documents, english by default."),
     ] = None,
-    replace_all: Annotated[
-        bool, typer.Option("--replace-all", help="Go on even when no document of before would be left.")
+    add: Annotated[
+        bool, typer.Option("--add", help="Add the sources to those that the index is made of already.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Make it an index of exactly these sources, and drop all others.")
     ] = False,
     as_json: AsJson = False,
     config: Config = None,
@@ -52,23 +61,24 @@ def index(
     """Make an index of documents, or bring it up to date.
 
     Reads md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb and jsonl files under the sources. Run again, it reads only
-    what changed.
+    what changed; without sources it looks at those that the index was made of. Others need --add or --replace.
     Hidden files and folders, build folders, node_modules and virtual environments are left out unless an --include
-    names them, and the output says so.
+    names them, and the output says so. An index remembers these choices until others are made, or --replace.
     """
     from arbitrag.cli.output import complain, progress, say, say_json
     from arbitrag.retrieve import update_index
 
     with progress("Indexing", in_bytes=True) as show:
         report = update_index(
-            sources,
+            sources or (),
             out,
             passage_tokens=passage_tokens,
             language=language,
-            replace_all=replace_all,
+            add=add,
+            replace=replace,
             encoder=encoder_from(configured(context), encoder),
-            include=include or (),
-            exclude=exclude or (),
+            include=include,
+            exclude=exclude,
             progress=show,
         )
     if as_json:
@@ -78,7 +88,7 @@ def index(
         complain(f"skipped {file.source}: {file.reason}")
     for file in report.notes:
         complain(f"note {file.source}: {file.reason}")
-    say("\n".join([_summary(report), *report.left_out.lines(including=bool(include))]))
+    say("\n".join([_summary(report), *report.left_out.lines(including=bool(report.include))]))
 
 
 def _plain(report: IndexReport) -> dict[str, object]:
@@ -88,9 +98,11 @@ def _plain(report: IndexReport) -> dict[str, object]:
         key: [{"source": file.source, "reason": file.reason} for file in files]
         for key, files in (("skipped", report.skipped), ("notes", report.notes))
     }
+    sources = [{"path": printable(source.path), "name": source.name} for source in report.sources]
     return {
         **vars(report),
         "target": str(report.target),
+        "sources": sources,
         "not_read": dict(report.not_read),
         "left_out": to_plain(report.left_out),
         **named,
@@ -110,8 +122,9 @@ def _summary(report: IndexReport) -> str:
         if count
     ]
     other = ", ".join(f"{count:,} {suffix or 'other'}" for suffix, count in sorted(report.not_read.items()))
+    several = f" of {len(report.sources):,} sources" if len(report.sources) > 1 else ""
     return (
-        f"{report.target}: {_counted(report.passages, 'passage')} of {_counted(report.files, 'file')} "
+        f"{report.target}: {_counted(report.passages, 'passage')} of {_counted(report.files, 'file')}{several} "
         f"({', '.join(changes) or 'nothing new'}) in {report.seconds:.1f} s"
     ) + (f"\nnot a kind that is read: {other}" if other else "")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.retrieve.base import Retriever
-from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
+from arbitrag.retrieve.manifest import FILE, VECTORS, VECTORS_FILE, corrupt, read_manifest
 from arbitrag.text import printable
 from arbitrag.trust import FromFile
 
@@ -76,18 +76,23 @@ async def opened_index(
 
 
 def update_index(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: str | Path | Sequence[str | Path] | None,
     target: str | Path,
     *,
     passage_tokens: int | None = None,
     language: str | None = None,
-    replace_all: bool = False,
+    add: bool = False,
+    replace: bool = False,
     encoder: str | Encoder | None = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> IndexReport:
-    """Make ``target`` an index of exactly the documents in ``inputs``; see ``arbitrag.retrieve.update``."""
+    """Bring the index ``target`` up to date with the folders and files that it is made of, or make it.
+
+    ``inputs`` that it is not made of are refused, unless they join the others (``add``) or take their place
+    (``replace``); without any it is updated from those that it has. See ``arbitrag.retrieve.update``.
+    """
     from arbitrag.retrieve import update
 
     return update.update_index(
@@ -95,7 +100,8 @@ def update_index(
         target,
         passage_tokens=passage_tokens,
         language=language,
-        replace_all=replace_all,
+        add=add,
+        replace=replace,
         encoder=encoder,
         include=include,
         exclude=exclude,
@@ -109,7 +115,8 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
     if mode not in (None, *MODES):
         raise unknown("mode", str(mode), MODES)
     texts = Bm25Index.open(path)
-    if not has_vectors(path):
+    index = read_manifest(path)
+    if not index.generation:
         if mode in (None, "bm25"):
             return texts
         raise IndexFileError(
@@ -123,6 +130,8 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
 
     vectors = StoredVectors(path)
     manifest = vectors.current()[0].manifest
+    if (manifest.generation, manifest.rows) < (index.generation, index.rows):
+        raise corrupt(path, f"{VECTORS} holds {manifest.rows:,} vectors, and {FILE} knows of {index.rows:,}")
     source = FromFile(str(path / VECTORS / VECTORS_FILE), "--encoder")
     if mode == "bm25":
         maker = LaterEncoder(manifest.encoder, manifest.identity, manifest.width, source)

@@ -12,8 +12,11 @@ update has removed, until tantivy merges the files that hold them.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
+import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +29,8 @@ from pydantic_core import from_json  # a quarter of json.loads' time, which show
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import analysis
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest
+from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest, unfinished_at, unusable
+from arbitrag.retrieve.snapshot import META, Commit, Damaged, open_snapshot, read_commit
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
@@ -38,6 +42,7 @@ _SOME_TIED = 32  # passages beyond those asked for that are looked at first; tie
 _MOST_TIED = 4096  # passages with the score of the last place that are put in order
 _AT_ONCE = 10_000  # passages in memory up to which a search takes about as long as handing it to another thread
 _SMALLEST_HEAP = 15_000_000
+_SYSTEM = re.compile(r"\bos error (\d+)|\bcode: (\d+)")  # how Rust writes what the system said
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -58,13 +63,14 @@ class Bm25Index:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: str | Path) -> Bm25Index:
-        """The index in the folder ``path``.
+    def open(cls, path: str | Path, *, unfinished: bool = False) -> Bm25Index:
+        """The index in the folder ``path``. Nothing is written there.
 
-        Raises IndexFileError when it is missing, damaged, of another version, or not an index.
+        With ``unfinished`` one whose first build was cut short can be searched for what it has committed. Raises
+        IndexFileError when it is missing, unfinished, damaged, not readable, of another version, or not an index.
         """
         folder = Path(path)
-        view, manifest = _open_view(folder)
+        view, manifest = _open_view(folder, unfinished)
         return cls(view, f"bm25:{printable(str(folder))}", manifest.language, folder)
 
     @classmethod
@@ -124,7 +130,7 @@ class Bm25Index:
         with self._lock:
             stamp = _stamp(self._folder)
             if stamp and stamp != self._view.stamp:
-                self._view, _ = _open_view(self._folder)
+                self._view, _ = _open_view(self._folder, unfinished=True)
                 self.identity = self._view.identity
             return self._view
 
@@ -250,6 +256,8 @@ def engine_errors(folder: Path | None, *, writing: bool = False) -> Iterator[Non
     """Errors and panics of tantivy as IndexFileError: its files may have been changed, or its disk be full."""
     try:
         yield
+    except Damaged as error:
+        raise corrupt(folder or Path(), str(error)) from error
     except (ValueError, OSError) as error:
         raise _engine_error(folder, error, writing) from error
     except BaseException as error:
@@ -293,38 +301,48 @@ def _tag(key: str, value: str) -> str:
     return hashlib.blake2b(f"{key}\0{value}".encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _open_view(folder: Path) -> tuple[_View, Manifest]:
-    import tantivy
-
+def _open_view(folder: Path, unfinished: bool) -> tuple[_View, Manifest]:
     stamp = _stamp(folder)  # before anything is read: what changes from here on is seen next time
     manifest = read_manifest(folder)
-    words = folder / WORDS
-    try:
-        commit = commit_number(words)
-    except FileNotFoundError:
-        raise corrupt(folder, f"it has no {WORDS}/meta.json") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise corrupt(folder, f"{WORDS}/meta.json is not what it should be") from error
+    if not (manifest.finished or unfinished):
+        raise not_finished(folder)
     with engine_errors(folder):
-        index = tantivy.Index.open(str(words))
-        index.config_reader("manual")
+        index, commit = _snapshot(folder, manifest)
         index.register_tokenizer(analysis.NAME, analysis.analyzer(manifest.language))
-        index.reload()
         searcher = index.searcher()
+    if manifest.finished and commit.number == manifest.commit and commit.crc != manifest.words_crc:
+        raise corrupt(folder, f"{WORDS}/{META} is not what was written (another checksum)")
     summary = hashlib.sha256(f"{manifest.passage_tokens} {manifest.language} {manifest.digest}".encode())
-    unfinished = "" if commit == manifest.commit else f"+{commit}"
-    return _View(index, searcher, f"bm25:{summary.hexdigest()[:16]}{unfinished}", stamp), manifest
+    cut_short = "" if commit.number == manifest.commit else f"+{commit.number}"
+    return _View(index, searcher, f"bm25:{summary.hexdigest()[:16]}{cut_short}", stamp), manifest
+
+
+def _snapshot(folder: Path, manifest: Manifest) -> tuple[tantivy.Index, Commit]:
+    try:
+        return open_snapshot(folder / WORDS)
+    except FileNotFoundError:
+        if not manifest.finished:
+            raise unfinished_at(folder, 0) from None
+        raise Damaged(f"it has no {WORDS}/{META}") from None
+
+
+def not_finished(folder: Path) -> IndexFileError:
+    """The error for an index whose first build has not ended, with the number of passages that it has so far."""
+    try:
+        return unfinished_at(folder, len(Bm25Index.open(folder, unfinished=True)))
+    except IndexFileError as error:
+        return error
 
 
 def commit_number(words: Path) -> int:
     """The number of the last commit of the tantivy index in a folder; it rises with each."""
-    return int(json.loads((words / "meta.json").read_bytes())["opstamp"])
+    return read_commit(words).number
 
 
 def _stamp(folder: Path) -> Stamp:
     """What changes with every update; empty when the index is gone, whose open files can still be searched."""
     try:
-        stats = [path.stat() for path in (folder / FILE, folder / WORDS / "meta.json")]
+        stats = [path.stat() for path in (folder / FILE, folder / WORDS / META)]
     except (FileNotFoundError, NotADirectoryError):
         return ()
     return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
@@ -334,9 +352,22 @@ def _engine_error(folder: Path | None, error: BaseException, writing: bool) -> I
     first = (str(error).splitlines() or [type(error).__name__])[0][:200]
     if folder is None:
         return IndexFileError(f"tantivy failed in memory: {first}")
+    refused = _refused(error)
+    if refused is not None:
+        return unusable(folder, "", refused, writing=writing)
     if writing:
         return IndexFileError(
             f"the index {printable(str(folder))} could not be written: {printable(first)}.\n"
-            "What was there before can still be searched; see whether the disk is full, and type the command again."
+            "What was there before can still be searched; type the command again."
         )
     return corrupt(folder, first)
+
+
+def _refused(error: BaseException) -> OSError | None:
+    """What the system refused, where that is what an error of tantivy tells; a missing file is no refusal."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (told := _SYSTEM.search(str(error))):
+        number = int(told[1] or told[2])
+    if number in (None, errno.ENOENT, errno.ENOTDIR, errno.EINVAL):
+        return None
+    return OSError(number, os.strerror(number))

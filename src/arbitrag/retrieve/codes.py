@@ -12,18 +12,21 @@ a rebuild. All codes are read for each query, so from some ten million passages 
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from arbitrag.errors import IndexFileError
-from arbitrag.files import replacing
-from arbitrag.retrieve.vectors import EXACT_ROWS, VectorLog, Vectors
+from arbitrag.files import open_reading, replacing
+from arbitrag.retrieve.manifest import VECTORS, corrupt
+from arbitrag.retrieve.vectors import EXACT_ROWS, VectorLog, VectorManifest, Vectors
 from arbitrag.text import one_line
 
 CANDIDATES = 400
-_FILE = "codes.faiss"
+_SUFFIX = "codes.faiss"
+_CHUNK = 1 << 20
 _SAMPLE = 16_384  # rows that the 16 points of each pair are fitted to
 _ROUNDS = 10
 _BLOCK = 16_384
@@ -46,25 +49,31 @@ class Codes:
 def open_codes(folder: Path, vectors: Vectors) -> Codes | None:
     """The codes of these vectors; None when they have none, or without faiss, which only makes searching slower.
 
-    Raises IndexFileError when the file is damaged.
+    Raises IndexFileError when the file is damaged, OSError when it is missing or cannot be read.
     """
     if not vectors.manifest.coded:
         return None
     try:
-        import faiss
+        import faiss  # noqa: F401
     except ImportError:
         return None
-    path = vectors.manifest.path(folder, _FILE)
+    return Codes(_read(folder, vectors))
+
+
+def _read(folder: Path, vectors: Vectors) -> Any:
+    import faiss
+
+    manifest = vectors.manifest
+    path = _path(folder, manifest)
+    if _crc(path) != manifest.codes_crc:
+        raise corrupt(folder.parent, f"{VECTORS}/{path.name} was changed after it was written")
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
-        raise IndexFileError(
-            f"{path} cannot be read: {one_line(str(error))}; remove the index and build it again"
-        ) from None
-    # The file may already be that of a later commit; rows that this one does not have are passed over by the caller.
-    if index.d != vectors.manifest.width or index.ntotal < vectors.manifest.coded:
-        raise IndexFileError(f"{path} does not fit to the vectors beside it; remove the index and build it again")
-    return Codes(index)
+        raise corrupt(folder.parent, f"{VECTORS}/{path.name} cannot be read: {one_line(str(error))}") from None
+    if index.d != manifest.width or index.ntotal != manifest.coded:
+        raise corrupt(folder.parent, f"{VECTORS}/{path.name} does not fit to the vectors beside it")
+    return index
 
 
 def update_codes(log: VectorLog) -> bool:
@@ -78,14 +87,18 @@ def update_codes(log: VectorLog) -> bool:
     except ImportError:
         return False
     vectors = Vectors(folder, manifest)
-    path = manifest.path(folder, _FILE)
     fresh = not manifest.coded or manifest.rows > _STALE * manifest.trained
-    index = _fitted(vectors) if fresh else faiss.read_index(str(path))
+    index = _fitted(vectors) if fresh else _read(folder, vectors)
     for start in range(index.ntotal, manifest.rows, _BLOCK):
         index.add(vectors.take(np.arange(start, min(start + _BLOCK, manifest.rows))))
-    with replacing(path) as file:
-        file.write(faiss.serialize_index(index).data)
-    log.commit(coded=manifest.rows, trained=manifest.rows if fresh else manifest.trained)
+    content = faiss.serialize_index(index).data
+    # Each has a name of its own, so that a reader has the codes that its manifest speaks of.
+    with replacing(_path(folder, replace(manifest, coded=manifest.rows))) as file:
+        file.write(content)
+    log.commit(coded=manifest.rows, trained=manifest.rows if fresh else manifest.trained, codes_crc=zlib.crc32(content))
+    for old in folder.glob(f"*{_SUFFIX}"):
+        if old != _path(folder, log.manifest):
+            old.unlink()
     return True
 
 
@@ -106,3 +119,15 @@ def _fitted(vectors: Vectors) -> Any:
     finally:
         faiss.omp_set_num_threads(threads)
     return index
+
+
+def _path(folder: Path, manifest: VectorManifest) -> Path:
+    return manifest.path(folder, f"{manifest.coded}-{_SUFFIX}")
+
+
+def _crc(path: Path) -> int:
+    found = 0
+    with open_reading(path) as file:
+        while chunk := file.read(_CHUNK):
+            found = zlib.crc32(chunk, found)
+    return found

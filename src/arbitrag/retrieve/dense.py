@@ -20,7 +20,7 @@ from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.codes import CANDIDATES, Codes, open_codes
 from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE
-from arbitrag.retrieve.vectors import EXACT_ROWS, Vectors, open_vectors, passage_key
+from arbitrag.retrieve.vectors import EXACT_ROWS, VectorManifest, Vectors, passage_key, settled
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
@@ -44,17 +44,21 @@ class StoredVectors:
 
     def _open(self) -> _Opened:
         stamp = _stamp(self._folder)  # before anything is read: what changes from here on is seen next time
-        vectors = open_vectors(self._folder)
-        return _Opened(stamp, vectors, open_codes(self._folder, vectors))
+
+        def both(manifest: VectorManifest) -> _Opened:
+            vectors = Vectors(self._folder, manifest)
+            return _Opened(stamp, vectors, open_codes(self._folder, vectors))
+
+        return settled(self._folder, both)
 
     def attach(self, passages: Sequence[Passage]) -> tuple[Passage, ...]:
         """The passages, each with its stored embedding, (width,) float32; as they are where none is stored."""
         vectors, _ = self.current()
         rows = vectors.rows_of([passage_key(passage) for passage in passages])
-        found = vectors.take(rows)
+        found = iter(vectors.take(rows[rows >= 0]))
         return tuple(
-            passage if row < 0 else replace(passage, embedding=vector, embedded_by=vectors.manifest.identity)
-            for passage, row, vector in zip(passages, rows, found, strict=True)
+            passage if row < 0 else replace(passage, embedding=next(found), embedded_by=vectors.manifest.identity)
+            for passage, row in zip(passages, rows, strict=True)
         )
 
 

@@ -126,6 +126,10 @@ class Embedder:
             self._log = self._log.compact(is_live)
         return "" if update_codes(self._log) else SLOW
 
+    def extent(self) -> tuple[int, int]:
+        """The generation of the committed vectors and how many there are."""
+        return self._log.manifest.generation, self._log.manifest.rows
+
     def _manifest(self, index: Path, new: bool) -> VectorManifest:
         folder, encoder, shown = index / VECTORS, self._encoder, printable(str(index))
         if has_vectors(index):

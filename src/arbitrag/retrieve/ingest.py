@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath
 
 from arbitrag.errors import DataError
 from arbitrag.retrieve import epub, notebook, office, pdf, readers
 from arbitrag.retrieve.readers import Document, NotReadable, Reader
 from arbitrag.retrieve.selection import Left, Selection
+from arbitrag.retrieve.sources import Source
 from arbitrag.text import printable
 
 READ = "md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb, jsonl"
@@ -31,12 +33,14 @@ _KINDS: dict[str, Reader] = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file that may be indexed. ``source`` is its path from the root, with forward slashes."""
+    """A file that may be indexed. ``source`` is what citations show (see ``sources``), ``origin`` the name of the
+    folder or file given by the user that it came with."""
 
     path: str
     source: str
     size: int
     mtime_ns: int
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +53,22 @@ class Passed:
     named: bool = True
 
 
-def common_root(inputs: Sequence[Path]) -> Path:
-    """The folder that sources are relative to: a single folder itself, else the deepest that holds all inputs.
+def walk(sources: Sequence[Source], selection: Selection | None = None) -> Iterator[Found | Passed | Left]:
+    """Every file of the sources, each once: files given by themselves, then those of folders by their names.
 
-    Raises DataError for an input that does not exist.
+    Links to folders or out of the given folder are passed over, as is what ``selection`` leaves out of a folder (by
+    default hidden files and folders, those that tools make, and indexes) and what is a source by itself. A file given
+    by itself is read as text when its suffix says nothing.
+
+    Raises DataError for a folder that does not exist any more; a file that is gone is a document that is gone.
     """
-    for path in inputs:
-        if not path.exists():
-            raise DataError(f"{printable(str(path))} does not exist; give a folder or a file to index")
-    folders = [path.absolute() if path.is_dir() else path.absolute().parent for path in inputs]
-    if not folders:
-        raise DataError("nothing to index was given; type: arbitrag index FOLDER -o docs.idx")
-    try:
-        return Path(os.path.commonpath([os.path.normpath(folder) for folder in folders]))
-    except ValueError:  # different drives
-        raise DataError("the folders to index lie on different drives; make one index for each") from None
-
-
-def walk(inputs: Sequence[Path], root: Path, selection: Selection | None = None) -> Iterator[Found | Passed | Left]:
-    """Every file under ``inputs``, each once: files given by themselves, then those of folders by their names.
-
-    Links to folders or out of the given folder are passed over, as is what ``selection`` leaves out of a folder: by
-    default hidden files and folders, those that tools make, and indexes. A file given by itself is read as text when
-    its suffix says nothing.
-    """
-    selection = selection or Selection()
-    seen: set[str] = set()
-    for path in sorted(inputs, key=Path.is_dir):  # the files first: they are read even where a folder's would not be
-        start = os.path.normpath(path.absolute())
-        if path.is_dir():
-            found = _walk_folder(start, str(root), selection)
-        else:
-            found = iter([_look(start, _source(start, str(root)), given=True)])
-        for item in found:
-            if len(inputs) == 1 or isinstance(item, Left):
-                yield item
-            elif item.source not in seen:
-                seen.add(item.source)
-                yield item
+    for source in sorted(sources, key=lambda each: each.folder):
+        if not os.path.isdir(source.path if source.folder else os.path.dirname(source.path)):
+            raise _gone(source, sources)
+        if source.folder:
+            yield from _Folder(source, sources, selection or Selection()).walk()
+        elif os.path.lexists(source.path):
+            yield _look(source.path, source.name, source.name, given=True)
 
 
 def read_document(path: Path, source: str, tokens: int) -> Document:
@@ -94,47 +76,77 @@ def read_document(path: Path, source: str, tokens: int) -> Document:
 
     Raises NotReadable here or while reading, with a reason that can follow the file's name.
     """
-    reader = _KINDS.get(PurePosixPath(source).suffix.lower(), readers.read_text)
+    reader = _KINDS.get(path.suffix.lower(), readers.read_text)
     try:
         return reader(path, source, tokens)
     except OSError as error:
         raise NotReadable(error.strerror or str(error), lasting=False) from error
 
 
-def _walk_folder(folder: str, root: str, selection: Selection) -> Iterator[Found | Passed | Left]:
-    inside = os.path.join(os.path.realpath(folder), "")
-    waiting: list[tuple[str, tuple[str, ...]]] = [(folder, ())]
-    while waiting:
-        here, parts = waiting.pop()
-        try:
-            with os.scandir(here) as entries:
-                names = sorted(entry.name for entry in entries)
-        except OSError as error:
-            yield Passed(_source(here, root), error.strerror or str(error))
-            continue
-        if left := selection.contents(parts, names):
-            yield left
-            continue
-        folders = []
-        for name in names:
-            path, below = os.path.join(here, name), (*parts, name)
-            is_folder = os.path.isdir(path)
-            if left := selection.folder(below) if is_folder else selection.file(below):
+class _Folder:
+    """One of the folders of an index."""
+
+    def __init__(self, source: Source, sources: Sequence[Source], selection: Selection) -> None:
+        self._source = source
+        self._selection = selection
+        others = [each for each in sources if each is not source]
+        self._own = {each.path for each in others}  # they come by themselves
+        self._clashing = [each.name for each in others if not source.holds(each.path)]
+
+    def walk(self) -> Iterator[Found | Passed | Left]:
+        waiting: list[tuple[str, tuple[str, ...]]] = [(self._source.path, ())]
+        while waiting:
+            here, parts = waiting.pop()
+            try:
+                with os.scandir(here) as entries:
+                    names = sorted(entry.name for entry in entries)
+            except OSError as error:
+                yield Passed(self._named(here), error.strerror or str(error))
+                continue
+            if left := self._selection.contents(parts, names):
                 yield left
-            elif is_folder:
-                if os.path.islink(path):
-                    yield Passed(_source(path, root), "a link to a folder; give that folder itself")
-                else:
+                continue
+            folders = []
+            for name in names:
+                path, below = os.path.join(here, name), (*parts, name)
+                if path in self._own:
+                    continue
+                if os.path.isdir(path) and not os.path.islink(path) and not self._selection.folder(below):
                     folders.append((path, below))
-            elif os.path.islink(path) and os.path.exists(path) and not os.path.realpath(path).startswith(inside):
-                # Who put it there may not be who reads the answers.
-                yield Passed(_source(path, root), "a link out of the folder; give that file itself")
-            else:
-                yield _look(path, _source(path, root))
-        waiting.extend(reversed(folders))
+                else:
+                    yield self._one(path, below)
+            waiting.extend(reversed(folders))
+
+    def _one(self, path: str, parts: tuple[str, ...]) -> Found | Passed | Left:
+        """A file, or a folder that is not walked."""
+        is_folder = os.path.isdir(path)
+        if left := self._selection.folder(parts) if is_folder else self._selection.file(parts):
+            return left
+        if is_folder:
+            return Passed(self._named(path), "a link to a folder; give that folder itself")
+        inside = os.path.join(os.path.realpath(self._source.path), "")
+        if os.path.islink(path) and os.path.exists(path) and not os.path.realpath(path).startswith(inside):
+            # Who put it there may not be who reads the answers.
+            return Passed(self._named(path), "a link out of the folder; give that file itself")
+        return _look(path, self._named(path), self._source.name)
+
+    def _named(self, path: str) -> str:
+        if path == self._source.path:
+            return self._source.name or "."
+        named = self._source.within(path)
+        clashes = not self._source.name and any(f"{named}/".startswith(f"{name}/") for name in self._clashing)
+        return f"./{named}" if clashes else named
 
 
-def _look(path: str, source: str, *, given: bool = False) -> Found | Passed:
+def _gone(source: Source, sources: Sequence[Source]) -> DataError:
+    left = " ".join(printable(shlex.quote(each.path)) for each in sources if each is not source) or "FOLDER"
+    return DataError(
+        f"{printable(source.path)}, which the index is made of, does not exist any more; is a disk missing?\n"
+        f"If it is gone for good, name what the index is to hold: arbitrag index {left} -o INDEX --replace"
+    )
+
+
+def _look(path: str, source: str, origin: str, *, given: bool = False) -> Found | Passed:
     try:
         status = os.stat(path)
     except OSError as error:
@@ -142,13 +154,7 @@ def _look(path: str, source: str, *, given: bool = False) -> Found | Passed:
         return Passed(source, reason)
     if not stat.S_ISREG(status.st_mode):
         return Passed(source, "not a regular file")
-    suffix = PurePosixPath(source).suffix.lower()
+    suffix = PurePath(path).suffix.lower()
     if suffix not in _KINDS and not given:
         return Passed(source, suffix, named=False)
-    return Found(path, source, status.st_size, status.st_mtime_ns)
-
-
-def _source(path: str, root: str) -> str:
-    """``path`` from ``root``; bytes of a name that are not UTF-8 are written as escapes, so that it can be stored."""
-    relative = Path(os.path.relpath(path, root)).as_posix()
-    return os.fsencode(relative).decode("utf-8", "backslashreplace")
+    return Found(path, source, status.st_size, status.st_mtime_ns, origin)

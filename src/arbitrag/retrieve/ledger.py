@@ -7,39 +7,59 @@ changed since, and is forgotten when it has not.
 
 Holding the ledger open is also the lock: one process may change an index at a time, and the system releases the lock
 with the process, however it ends. Searching does not read the ledger.
+
+sqlite notices little of what happens to its file, so every row has a checksum, which is looked at before an update.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from arbitrag.errors import IndexFileError
+from arbitrag.files import check_plain, open_plain, read_plain
 from arbitrag.retrieve.ingest import Found
-from arbitrag.retrieve.manifest import LEDGER, corrupt
+from arbitrag.retrieve.manifest import LEDGER, corrupt, unusable
 from arbitrag.text import printable
 
 _OWNER = "writer.pid"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS files (
     number INTEGER PRIMARY KEY, source TEXT NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-    digest BLOB NOT NULL, passages INTEGER NOT NULL, reason TEXT NOT NULL, pending INTEGER NOT NULL
+    digest BLOB NOT NULL, passages INTEGER NOT NULL, reason TEXT NOT NULL, origin TEXT NOT NULL,
+    crc INTEGER NOT NULL, pending INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS by_source ON files (source);
 CREATE TABLE IF NOT EXISTS batch (last_commit INTEGER NOT NULL);
-CREATE TEMP TABLE seen (source TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime_ns INTEGER) WITHOUT ROWID;
+CREATE TEMP TABLE seen (
+    source TEXT PRIMARY KEY, path BLOB, size INTEGER, mtime_ns INTEGER, origin TEXT
+) WITHOUT ROWID;
 """
+# What sqlite says when nothing is wrong with the file, and what the system would have said.
+_REFUSED = {
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_LOCKED: errno.EBUSY,
+    sqlite3.SQLITE_NOMEM: errno.ENOMEM,
+}
 # What stands in ``pending``; 0 is a version that is in the index.
 _NEW, _DROPPED = 1, 2
 # Tables of their own, so that they can be walked through while the files change.
 _PLAN = """
+UPDATE files SET origin = seen.origin FROM seen WHERE files.source = seen.source AND files.origin != seen.origin;
 CREATE TEMP TABLE todo AS
-    SELECT seen.path, seen.source, seen.size, seen.mtime_ns, files.number, files.digest, files.passages
+    SELECT seen.path, seen.source, seen.size, seen.mtime_ns, seen.origin, files.number, files.digest, files.passages
     FROM seen LEFT JOIN files USING (source)
     WHERE files.size IS NOT seen.size OR files.mtime_ns IS NOT seen.mtime_ns ORDER BY seen.source;
 CREATE TEMP TABLE lost AS
@@ -58,6 +78,7 @@ class Version:
     digest: bytes
     passages: int
     reason: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +101,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Counts of files: ``seen`` now, ``recorded`` before, ``lost`` since; ``todo`` are to be read, ``size`` bytes."""
+    """Counts of files: ``seen`` now, ``recorded`` before; ``todo`` are to be read, ``size`` bytes. ``emptied`` are the
+    names of the index's sources of whose files, as many as stand there, none is left."""
 
     seen: int
     recorded: int
-    lost: int
     size: int
     todo: int
+    emptied: Mapping[str, int]
 
 
 class Ledger:
@@ -112,23 +134,36 @@ class Ledger:
             database.execute("DELETE FROM files WHERE pending = ?", (_NEW,))
             database.execute("UPDATE files SET pending = 0 WHERE pending = ?", (_DROPPED,))
 
+    def changed_outside(self) -> bool:
+        """Whether a row is not what was written."""
+        (bad,) = self._database.execute(
+            "SELECT count(*) FROM files WHERE crc != row_crc(number, source, size, mtime_ns, digest, passages, reason)"
+        ).fetchone()
+        return bool(bad)
+
     def plan(self, found: Iterable[Found]) -> Plan:
         """Compare the files that exist now with the recorded ones."""
-        rows = ((each.source, os.fsencode(each.path), each.size, each.mtime_ns) for each in found)
+        rows = ((each.source, os.fsencode(each.path), each.size, each.mtime_ns, each.origin) for each in found)
         with self._database as database:
-            database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?)", rows)
+            database.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?, ?, ?)", rows)
         self._database.executescript(_PLAN)
-        row = self._database.execute(
-            "SELECT (SELECT count(*) FROM seen), (SELECT count(*) FROM files), (SELECT count(*) FROM lost), "
+        seen, recorded, size, todo = self._database.execute(
+            "SELECT (SELECT count(*) FROM seen), (SELECT count(*) FROM files), "
             "(SELECT coalesce(sum(size), 0) FROM todo), (SELECT count(*) FROM todo)"
         ).fetchone()
-        return Plan(*row)
+        emptied = self._database.execute(
+            "SELECT origin, count(*) FROM files GROUP BY origin "
+            "HAVING count(*) = sum(number IN (SELECT number FROM lost))"
+        )
+        return Plan(seen, recorded, size, todo, dict(emptied))
 
     def tasks(self) -> Iterator[Task]:
         """The files to be read, in the order of their names."""
-        for path, source, size, mtime_ns, number, digest, passages in self._database.execute("SELECT * FROM todo"):
+        for path, source, size, mtime_ns, origin, number, digest, passages in self._database.execute(
+            "SELECT * FROM todo"
+        ):
             old = None if number is None else Known(number, source, passages, digest)
-            yield Task(Found(os.fsdecode(path), source, size, mtime_ns), old)
+            yield Task(Found(os.fsdecode(path), source, size, mtime_ns, origin), old)
 
     def lost(self) -> Iterator[Known]:
         """Recorded files that do not exist any more."""
@@ -140,9 +175,9 @@ class Ledger:
 
     def propose(self, versions: Iterable[Version], dropped: Iterable[int], last_commit: int) -> None:
         """Note versions, and numbers to be dropped, as pending before their passages are committed or removed."""
-        rows = ((v.number, v.source, v.size, v.mtime_ns, v.digest, v.passages, v.reason, _NEW) for v in versions)
+        rows = ((*values, origin, _row_crc(*values), _NEW) for *values, origin in map(astuple, versions))
         with self._database as database:
-            database.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            database.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             database.executemany(
                 "UPDATE files SET pending = ? WHERE number = ?", ((_DROPPED, number) for number in dropped)
             )
@@ -159,11 +194,16 @@ class Ledger:
             database.execute("UPDATE files SET pending = 0 WHERE pending")
             database.execute("DELETE FROM batch")
 
-    def touch(self, same: Iterable[tuple[int, int]]) -> None:
+    def touch(self, same: Collection[tuple[int, int]]) -> None:
         """Note new times (number, mtime_ns) of files whose bytes are the same."""
         with self._database as database:
             rows = ((mtime_ns, number) for number, mtime_ns in same)
             database.executemany("UPDATE files SET mtime_ns = ? WHERE number = ?", rows)
+            database.executemany(
+                "UPDATE files SET crc = row_crc(number, source, size, mtime_ns, digest, passages, reason) "
+                "WHERE number = ?",
+                ((number,) for number, _ in same),
+            )
 
     def totals(self) -> tuple[int, int]:
         """Files with passages, and passages."""
@@ -188,19 +228,34 @@ def open_ledger(folder: Path) -> Iterator[Ledger]:
     Raises IndexFileError when another process holds it, or when it is damaged.
     """
     owner = folder / _OWNER
+    check_plain(folder / LEDGER)
     try:
         with closing(sqlite3.connect(folder / LEDGER, timeout=0)) as database:
             _lock(database, folder, owner)
             try:
-                owner.write_text(str(os.getpid()))
+                _write_owner(owner)
+                database.create_function("row_crc", 7, _row_crc, deterministic=True)
                 database.executescript(_TABLES)
                 yield Ledger(database)
             finally:
                 owner.unlink(missing_ok=True)
-    except sqlite3.OperationalError as error:
-        raise IndexFileError(f"the index {printable(str(folder))} cannot be written: {LEDGER}: {error}") from error
     except sqlite3.DatabaseError as error:
-        raise corrupt(folder, f"{LEDGER}: {error}") from error
+        code = _REFUSED.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        if code is None:
+            raise corrupt(folder, f"{LEDGER}: {error}") from error
+        raise unusable(folder, LEDGER, OSError(code, str(error)), writing=True) from error
+
+
+def _row_crc(*values: object) -> int:
+    """A checksum of what a row says of a file: all of ``Version`` but its origin."""
+    return zlib.crc32(repr(values).encode("utf-8", "backslashreplace"))
+
+
+def _write_owner(owner: Path) -> None:
+    """Leave the number of this process, for the one that finds the index in use."""
+    owner.unlink(missing_ok=True)
+    with open_plain(owner, "xb") as file:
+        file.write(str(os.getpid()).encode())
 
 
 def _lock(database: sqlite3.Connection, folder: Path, owner: Path) -> None:
@@ -217,6 +272,6 @@ def _lock(database: sqlite3.Connection, folder: Path, owner: Path) -> None:
 def _in_use(folder: Path, owner: Path) -> IndexFileError:
     process = ""
     with suppress(OSError, ValueError):
-        process = f" (pid {int(owner.read_text())})"
+        process = f" (pid {int(read_plain(owner, at_most=20))})"
     shown = printable(str(folder))
     return IndexFileError(f"the index {shown} is being written by another process{process}; wait for it, or end it")

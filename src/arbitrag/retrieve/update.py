@@ -12,13 +12,12 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arbitrag.errors import DataError, IndexFileError, UsageError
-from arbitrag.retrieve import analysis
+from arbitrag.errors import DataError, IndexFileError
 from arbitrag.retrieve.bm25 import (
     addresses_by_key,
     commit_number,
@@ -28,11 +27,14 @@ from arbitrag.retrieve.bm25 import (
     of_file,
     to_document,
 )
-from arbitrag.retrieve.ingest import READ, Found, Passed, common_root, read_document, walk
-from arbitrag.retrieve.ledger import Ledger, Task, Version, open_ledger
-from arbitrag.retrieve.manifest import FILE, VECTORS, WORDS, Manifest, corrupt, has_vectors, read_manifest
+from arbitrag.retrieve.ingest import Found, Passed, read_document, walk
+from arbitrag.retrieve.ledger import Ledger, Plan, Task, Version, open_ledger
+from arbitrag.retrieve.manifest import FILE, LEDGER, VECTORS, WORDS, Manifest, corrupt
+from arbitrag.retrieve.prepare import check_words, nothing_in, open_vectors_of, prepare
 from arbitrag.retrieve.readers import Document, NotReadable
 from arbitrag.retrieve.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.snapshot import META, read_commit
+from arbitrag.retrieve.sources import Choice, Source
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 
-PASSAGE_TOKENS = 256
 _BATCH_PASSAGES = 100_000
 _BATCH_FILES = 20_000
 _HEAP_BYTES = 100_000_000  # for all threads together
@@ -65,11 +66,15 @@ class IndexReport:
     ``files``), but for ``passages``, all that the index holds now, and ``written``, the passages that were read this
     time.
 
-    ``skipped`` names the files that are of no use, also those found so earlier, ``notes`` what was passed over in files
-    that were read; ``not_read`` counts files by a suffix that is not read, and ``left_out`` what was not looked at.
+    ``sources`` are the folders and files that the index is made of, ``include`` and ``exclude`` its globs. ``skipped``
+    names the files that are of no use, also those found so earlier, ``notes`` what was passed over in files that were
+    read; ``not_read`` counts files by a suffix that is not read, and ``left_out`` what was not looked at.
     """
 
     target: Path
+    sources: tuple[Source, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
     added: int
     changed: int
     dropped: int
@@ -85,120 +90,70 @@ class IndexReport:
 
 
 def update_index(
-    inputs: str | Path | Sequence[str | Path],
+    inputs: str | Path | Sequence[str | Path] | None,
     target: str | Path,
     *,
     passage_tokens: int | None = None,
     language: str | None = None,
-    replace_all: bool = False,
+    add: bool = False,
+    replace: bool = False,
     encoder: str | Encoder | None = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> IndexReport:
-    """Make ``target`` an index of exactly the documents in ``inputs``, folders or files; make it if it is new.
+    """Bring the index ``target`` up to date with the folders and files that it is made of; make it if it is new.
+
+    ``inputs`` are folders or files. An index remembers them: without any it is updated from those that it has, and
+    others are refused, unless they join them (``add``), or take their place (``replace``, which drops the documents of
+    those that are not named). Sources in the index are paths from the given folder; see ``sources`` for several.
 
     Files whose size and time are the same are not read again. ``passage_tokens`` (256), ``language`` ("english", for
     the stems of words) and ``encoder`` are chosen when an index is made and kept. With an encoder, given by its address
     (``hash``, ``st:MODEL`` ...) or as one of the caller's, passages get vectors too. ``progress`` is called with bytes
-    read, bytes to read, and a file. Sources in the index are paths from the given folder, or from the deepest one that
-    holds all. ``include`` and ``exclude`` are globs on paths from the given folder (see ``selection``): of what lies in
-    folders, only files that an ``include`` matches, where there is one, and that no ``exclude`` matches.
+    read, bytes to read, and a file. ``include`` and ``exclude`` are globs on paths from the given folder (see
+    ``selection``): of what lies in folders, only files that an ``include`` matches, where there is one, and that no
+    ``exclude`` matches. They are remembered like the sources; None means as before, or none with ``replace``.
 
-    Raises DataError when there is nothing to index; IndexFileError when ``target`` is no index, is damaged, of another
-    version, in use by another process, made with other settings, or would lose every file (``replace_all`` allows it);
-    BackendError when the encoder fails, which leaves the index at its last commit.
+    Raises UsageError for inputs that the index is not made of; DataError when there is nothing to index, or a folder of
+    the index does not exist any more; IndexFileError when ``target`` is no index, is damaged, of another version, in
+    use by another process, not to be written, made with other settings, or would lose every file of a folder
+    (``replace`` allows it); BackendError when the encoder fails, which leaves the index at its last commit.
     """
     began = time.perf_counter()
-    given = [inputs] if isinstance(inputs, str | Path) else inputs
-    paths, folder = [Path(each) for each in given], Path(target)
-    root, selection = common_root(paths), Selection(include, exclude)
-    manifest, new = _prepare(folder, paths, root, selection, passage_tokens, language)
+    given = [inputs] if isinstance(inputs, str | Path) else inputs or []
+    folder = Path(target)
+    manifest, choice, new = prepare(
+        folder,
+        given,
+        passage_tokens=passage_tokens,
+        language=language,
+        vectors=encoder is not None,
+        add=add,
+        replace=replace,
+        globs=(include, exclude),
+    )
     try:
-        with open_ledger(folder) as ledger, _embedder(folder, encoder) as embedder:
-            update = _Update(folder, manifest, ledger, embedder, progress or (lambda done, total, what: None))
-            try:
-                return update.run(walk(paths, root, selection), root, replace_all, began)
-            finally:
-                update.close()
+        with open_ledger(folder) as ledger:
+            check_words(folder, manifest)
+            manifest, opening = open_vectors_of(folder, manifest, encoder)
+            with opening as embedder:
+                update = _Update(folder, manifest, ledger, embedder, progress or (lambda done, total, what: None))
+                try:
+                    return update.run(choice, began)
+                finally:
+                    update.close()
     except BaseException:
         if new and _holds_nothing(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _prepare(
-    folder: Path,
-    inputs: Sequence[Path],
-    root: Path,
-    selection: Selection,
-    passage_tokens: int | None,
-    language: str | None,
-) -> tuple[Manifest, bool]:
-    """The manifest of the index in ``folder``, and whether it was made just now."""
-    if passage_tokens is not None and not 16 <= passage_tokens <= 8192:
-        raise UsageError(f"passages of {passage_tokens} tokens; choose 16 to 8192 (256 without a choice)")
-    if not _is_vacant(folder):
-        manifest = read_manifest(folder)
-        _same_settings(folder, manifest, passage_tokens, language)
-        return manifest, False
-    left: list[Left] = []
-    for item in walk(inputs, root, selection):
-        if isinstance(item, Found):
-            break
-        if isinstance(item, Left):
-            left.append(item)
-    else:
-        names = ", ".join(printable(str(path)) for path in inputs)
-        why = "\n".join(
-            [f"no file of a kind that is read ({READ})", *counted(left).lines(including=selection.including)]
-        )
-        raise DataError(f"nothing to index in {names}: {why}")
-    manifest = Manifest(passage_tokens or PASSAGE_TOKENS, language or "english", str(root))
-    analysis.analyzer(manifest.language)
-    try:
-        (folder / WORDS).mkdir(parents=True, exist_ok=True)
-        manifest.write(folder)
-    except OSError as error:
-        shown = printable(str(folder))
-        raise IndexFileError(
-            f"the index {shown} cannot be made: {error.strerror}; choose another place (-o)"
-        ) from error
-    return manifest, True
-
-
-def _embedder(folder: Path, encoder: str | Encoder | None) -> AbstractContextManager[Embedder | None]:
-    """What makes the vectors: by the given encoder, or by the one that the index was made with, if any."""
-    if encoder is None and not has_vectors(folder):
-        return nullcontext()
-    from arbitrag.retrieve.embedding import open_embedder
-
-    return open_embedder(folder, encoder, new=not (folder / WORDS / "meta.json").exists())
-
-
-def _is_vacant(folder: Path) -> bool:
-    """Whether an index can be made here: there is nothing, or only what a crash at the very start leaves."""
-    if not folder.exists():
-        return True
-    return folder.is_dir() and set(os.listdir(folder)) <= {f"{FILE}.tmp", WORDS}
-
-
-def _same_settings(folder: Path, manifest: Manifest, passage_tokens: int | None, language: str | None) -> None:
-    for what, asked, there in (
-        ("passages of {} tokens", passage_tokens, manifest.passage_tokens),
-        ("the language {}", language, manifest.language),
-    ):
-        if asked is not None and asked != there:
-            raise IndexFileError(
-                f"{printable(str(folder))} was made with {what.format(there)}, asked were {asked}; "
-                "leave the option out, or make another index (-o OTHER.idx)"
-            )
-
-
 def _holds_nothing(folder: Path) -> bool:
     try:
-        return commit_number(folder / WORDS) == 0
-    except (OSError, ValueError, KeyError):
+        with engine_errors(folder):
+            return commit_number(folder / WORDS) == 0
+    except IndexFileError:
         return True
 
 
@@ -224,16 +179,23 @@ class _Update:
             self._index = new_index(folder / WORDS, manifest.language, keyed=embedder is not None)
             self._writer: tantivy.IndexWriter | None = None
             searcher = self._index.searcher()
-        ledger.recover(commit_number(folder / WORDS))
+        ledger.recover(self._commit_number())
+        if ledger.changed_outside():
+            raise corrupt(folder, f"{LEDGER} was changed after it was written")
         _, passages = ledger.totals()
         if passages != searcher.num_docs:
             raise corrupt(folder, f"its file table knows {passages:,} passages, but it holds {searcher.num_docs:,}")
 
-    def run(self, items: Iterator[Found | Passed | Left], root: Path, replace_all: bool, began: float) -> IndexReport:
+    def run(self, choice: Choice, began: float) -> IndexReport:
         not_read: Counter[str] = Counter()
-        plan = self._ledger.plan(self._files(items, not_read))
-        if plan.recorded and plan.lost == plan.recorded and not replace_all:
-            raise self._loses_all(root, plan.lost)
+        selection = Selection(choice.include, choice.exclude)
+        plan = self._ledger.plan(self._files(walk(choice.sources, selection), not_read))
+        self._refuse_losses(choice, plan)
+        chosen = replace(self._manifest, sources=choice.sources, include=choice.include, exclude=choice.exclude)
+        if chosen != self._manifest:
+            # Now, so that a run that is cut short is gone on with by naming none.
+            self._manifest = chosen
+            self._manifest.write(self._folder)
         self._drop_lost()
         done = 0
         for task in self._ledger.tasks():
@@ -242,16 +204,20 @@ class _Update:
             done += task.found.size
             if self._counts["waiting"] >= _BATCH_PASSAGES or len(self._batch) >= _BATCH_FILES:
                 self._commit()
-        self._finish(root)
+        self._finish()
         self._progress(plan.size, plan.size, "")
         self._skipped += [Named(*row) for row in self._ledger.useless()]
         files, passages = self._ledger.totals()
         if not plan.recorded and not passages:
             first = "; ".join(f"{printable(each.source)}: {each.reason}" for each in self._skipped[:3])
-            raise DataError(f"nothing to index in {printable(str(root))}: {first}")
+            names = ", ".join(printable(source.path) for source in choice.sources)
+            raise DataError(f"nothing to index in {names}: {first}")
         counts = self._counts
         return IndexReport(
             target=self._folder,
+            sources=choice.sources,
+            include=choice.include,
+            exclude=choice.exclude,
             added=counts["added"],
             changed=counts["changed"],
             dropped=counts["dropped"],
@@ -277,12 +243,22 @@ class _Update:
             else:
                 not_read[item.reason] += 1
 
-    def _loses_all(self, root: Path, lost: int) -> IndexFileError:
-        shown, was, now = (printable(str(path)) for path in (self._folder, self._manifest.root, root))
-        way = "If" if was == now else "Give the folder that it was made of, or make another index (-o OTHER.idx); if"
+    def _refuse_losses(self, choice: Choice, plan: Plan) -> None:
+        """Raise when no document of a folder, or none at all, would be left; a disk may be missing."""
+        if not choice.replaces:
+            for source in self._manifest.sources:
+                if source.folder and (lost := plan.emptied.get(source.name)):
+                    raise self._loses_all(source, lost)
+        if plan.recorded and not plan.seen:
+            error = nothing_in(choice.sources, self._left, bool(choice.include))
+            raise DataError(f"{error}\nNo document would be left; remove the index if that is meant")
+
+    def _loses_all(self, source: Source, lost: int) -> IndexFileError:
+        shown, path = printable(str(self._folder)), printable(source.path)
         return IndexFileError(
-            f"{shown} holds {lost:,} files of {was}; none of them is in {now} now, so all would be dropped.\n"
-            f"{way} that is meant, add --replace-all"
+            f"{shown} holds {lost:,} {'file' if lost == 1 else 'files'} of {path}; none of them is there now, so all "
+            "would be dropped. Is a disk missing?\n"
+            "If it is meant, name what the index is to hold, with --replace"
         )
 
     def close(self) -> None:
@@ -334,7 +310,8 @@ class _Update:
         self._counts["written"] += count
         self._counts["waiting"] += count
         reason = str(failure or "")
-        self._batch.append(Version(number, found.source, found.size, found.mtime_ns, digest, count, reason))
+        version = Version(number, found.source, found.size, found.mtime_ns, digest, count, reason, found.origin)
+        self._batch.append(version)
 
     def _add(self, found: Found, number: int, done: int, total: int) -> tuple[int, NotReadable | None]:
         """Hand a file's passages to the writer: how many, and why reading stopped if it did."""
@@ -359,34 +336,46 @@ class _Update:
     def _commit(self) -> None:
         if self._embedder is not None:
             self._embedder.commit()
-        self._ledger.propose(self._batch, self._dropped, commit_number(self._folder / WORDS))
+        self._ledger.propose(self._batch, self._dropped, self._commit_number())
         if self._writer is not None:
             with engine_errors(self._folder, writing=True):
                 self._writer.commit()
+            self._share()
         self._ledger.settle()
         self._ledger.touch(self._same)
         self._batch, self._dropped, self._same = [], [], []
         self._counts["waiting"] = 0
 
-    def _finish(self, root: Path) -> None:
+    def _commit_number(self) -> int:
+        with engine_errors(self._folder):
+            return commit_number(self._folder / WORDS)
+
+    def _share(self) -> None:
+        """Let whoever may read the index read ``meta.json`` too, which tantivy writes for its owner alone."""
+        mode = (self._folder / FILE).stat().st_mode & 0o666
+        for name in (META, ".managed.json"):
+            with suppress(OSError):
+                (self._folder / WORDS / name).chmod(mode)
+
+    def _finish(self) -> None:
         self._commit()
         if self._writer is not None:
             with engine_errors(self._folder, writing=True):
                 self._writer.wait_merging_threads()
-        commit = commit_number(self._folder / WORDS)
-        if commit != self._manifest.commit or str(root) != self._manifest.root or not self._manifest.digest:
-            files, passages = self._ledger.totals()
-            settled = replace(
-                self._manifest,
-                root=str(root),
-                files=files,
-                passages=passages,
-                digest=self._ledger.digest(),
-                commit=commit,
-            )
-            settled.write(self._folder)
+            self._share()
         if self._embedder is not None:
             self._tidy_vectors(self._embedder)
+        with engine_errors(self._folder):
+            commit = read_commit(self._folder / WORDS)
+        settled = replace(self._manifest, commit=commit.number, words_crc=commit.crc)
+        if self._embedder is not None:
+            generation, rows = self._embedder.extent()
+            settled = replace(settled, generation=generation, rows=rows)
+        if commit.number != self._manifest.commit or not self._manifest.finished:
+            files, passages = self._ledger.totals()
+            settled = replace(settled, files=files, passages=passages, digest=self._ledger.digest())
+        if settled != self._manifest:
+            settled.write(self._folder)
 
     def _tidy_vectors(self, embedder: Embedder) -> None:
         self._index.reload()

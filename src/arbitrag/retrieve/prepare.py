@@ -1,0 +1,181 @@
+"""Before an update: find the index or make it, decide on its sources, and look whether it can be changed safely."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arbitrag.errors import DataError, IndexFileError, UsageError
+from arbitrag.retrieve import analysis
+from arbitrag.retrieve.bm25 import engine_errors
+from arbitrag.retrieve.ingest import READ, Found, walk
+from arbitrag.retrieve.manifest import (
+    FILE,
+    VECTORS,
+    WORDS,
+    Manifest,
+    corrupt,
+    has_vectors,
+    is_vacant,
+    read_manifest,
+    unusable,
+)
+from arbitrag.retrieve.selection import Left, Selection, counted
+from arbitrag.retrieve.snapshot import META, read_commit, verify
+from arbitrag.retrieve.sources import Choice, Source, choose
+from arbitrag.text import printable
+
+if TYPE_CHECKING:
+    from arbitrag.encode.base import Encoder
+    from arbitrag.retrieve.embedding import Embedder
+
+PASSAGE_TOKENS = 256
+
+
+def prepare(
+    folder: Path,
+    inputs: Sequence[str | Path],
+    *,
+    passage_tokens: int | None,
+    language: str | None,
+    vectors: bool,
+    add: bool,
+    replace: bool,
+    globs: tuple[Sequence[str] | None, Sequence[str] | None],
+) -> tuple[Manifest, Choice, bool]:
+    """The manifest of the index in ``folder``, the sources that it is to have, and whether it was made just now."""
+    if passage_tokens is not None and not 16 <= passage_tokens <= 8192:
+        raise UsageError(f"passages of {passage_tokens} tokens; choose 16 to 8192 (256 without a choice)")
+    if not os.path.lexists(folder) or (folder.is_dir() and is_vacant(folder)):
+        choice = _with_globs(choose(folder, inputs, (), add, replace), globs, ((), ()))
+        manifest = Manifest(
+            passage_tokens or PASSAGE_TOKENS,
+            language or "english",
+            choice.sources,
+            choice.include,
+            choice.exclude,
+            generation=int(vectors),
+        )
+        _make(folder, manifest)
+        _refuse_strangers(folder)
+        return manifest, choice, True
+    manifest = read_manifest(folder)
+    _same_settings(folder, manifest, passage_tokens, language)
+    before = ((), ()) if replace else (manifest.include, manifest.exclude)
+    choice = _with_globs(choose(folder, inputs, manifest.sources, add, replace), globs, before)
+    _refuse_strangers(folder)
+    if not os.access(folder, os.W_OK):
+        raise unusable(folder, "", PermissionError(13, "no permission to write there"), writing=True)
+    return manifest, choice, False
+
+
+def check_words(folder: Path, manifest: Manifest) -> None:
+    """Raise IndexFileError when the text index is damaged, before a merge would write the damage anew."""
+    words = folder / WORDS
+    with engine_errors(folder):
+        try:
+            commit = read_commit(words)
+        except FileNotFoundError:
+            if manifest.finished:
+                raise corrupt(folder, f"it has no {WORDS}/{META}") from None
+            return
+        if commit.number == manifest.commit and manifest.finished and commit.crc != manifest.words_crc:
+            raise corrupt(folder, f"{WORDS}/{META} is not what was written (another checksum)")
+        verify(words, commit.files)
+
+
+def open_vectors_of(
+    folder: Path, manifest: Manifest, encoder: str | Encoder | None
+) -> tuple[Manifest, AbstractContextManager[Embedder | None]]:
+    """What makes the vectors: by the given encoder, or by the one that the index was made with, if any; and the
+    manifest, which knows of them from now on."""
+    if encoder is None and not manifest.generation:
+        return manifest, nullcontext()
+    from arbitrag.retrieve.embedding import open_embedder
+    from arbitrag.retrieve.vectors import read_vector_manifest
+
+    new = not (folder / WORDS / META).exists()
+    if manifest.generation and not new:
+        read_vector_manifest(folder / VECTORS)
+    elif encoder is None and not has_vectors(folder):
+        raise IndexFileError(
+            f"{printable(str(folder))} was begun with vectors and has none yet; name the encoder again (--encoder)"
+        )
+    if new and not manifest.generation:
+        manifest = dataclasses.replace(manifest, generation=1)
+        manifest.write(folder)
+    return manifest, open_embedder(folder, encoder, new=new)
+
+
+def nothing_in(sources: Sequence[Source], left: Iterable[Left], including: bool) -> DataError:
+    """The error for sources without a document, and what was left out of them."""
+    names = ", ".join(printable(source.path) for source in sources)
+    why = "\n".join([f"no file of a kind that is read ({READ})", *counted(left).lines(including=including)])
+    return DataError(f"nothing to index in {names}: {why}")
+
+
+def _with_globs(
+    choice: Choice,
+    globs: tuple[Sequence[str] | None, Sequence[str] | None],
+    before: tuple[Sequence[str], Sequence[str]],
+) -> Choice:
+    include, exclude = (tuple(there if given is None else given) for given, there in zip(globs, before, strict=True))
+    Selection(include, exclude)  # raises for a glob that can match nothing
+    return dataclasses.replace(choice, include=include, exclude=exclude)
+
+
+def _make(folder: Path, manifest: Manifest) -> None:
+    left: list[Left] = []
+    for item in walk(manifest.sources, Selection(manifest.include, manifest.exclude)):
+        if isinstance(item, Found):
+            break
+        if isinstance(item, Left):
+            left.append(item)
+    else:
+        raise nothing_in(manifest.sources, left, bool(manifest.include))
+    analysis.analyzer(manifest.language)
+    try:
+        (folder / WORDS).mkdir(parents=True, exist_ok=True)
+        manifest.write(folder)
+    except OSError as error:
+        shown = printable(str(folder))
+        raise IndexFileError(
+            f"the index {shown} cannot be made: {error.strerror}; choose another place (-o)"
+        ) from error
+
+
+def _same_settings(folder: Path, manifest: Manifest, passage_tokens: int | None, language: str | None) -> None:
+    for what, asked, there in (
+        ("passages of {} tokens", passage_tokens, manifest.passage_tokens),
+        ("the language {}", language, manifest.language),
+    ):
+        if asked is not None and asked != there:
+            raise IndexFileError(
+                f"{printable(str(folder))} was made with {what.format(there)}, asked were {asked}; "
+                "leave the option out, or make another index (-o OTHER.idx)"
+            )
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Raise IndexFileError when something in an index is a link, a pipe or a device, which a writer would follow."""
+    for inside in (folder, folder / WORDS, folder / VECTORS):
+        try:
+            names = sorted(os.listdir(inside))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unusable(folder, inside.name, error, writing=True) from error
+        for name in names:
+            mode = (inside / name).lstat().st_mode
+            if not (stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and inside == folder)):
+                what = "a link" if stat.S_ISLNK(mode) else "no regular file"
+                shown = printable(str(inside / name))
+                raise IndexFileError(
+                    f"{shown} is {what}, which Arbitrag did not put there; nothing was written.\n"
+                    f"See who did, and remove it; {FILE} and the folders beside it hold regular files only"
+                )
