@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from arbitrag.errors import BackendError
+from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm.base import Generation, Prompt, Sampling
 from arbitrag.llm.body import SMALL_BYTES
 from arbitrag.llm.endpoint import ERROR_BYTES, FIRST_WAIT_S, JITTER, LONGEST_WAIT_S
@@ -220,7 +220,7 @@ async def test_the_account_of_openai_is_told_to_openai_only(monkeypatch: pytest.
         await ask(server)
     assert "openai-organization" not in server.requests[0].headers
     openai = OpenAILLM("gpt-4o-mini", api_key="sk-x")
-    assert openai._endpoint._client.headers["openai-organization"] == "org-1"
+    assert openai._endpoint._clients._all[0].headers["openai-organization"] == "org-1"
     await openai.aclose()
 
 
@@ -228,3 +228,38 @@ def test_nothing_is_left_running() -> None:
     with ScriptedServer(faults=[Fault.drip(0.05)]) as server, pytest.raises(BackendError):
         asyncio.run(ask(server, timeout_s=0.2))
     assert not [thread for thread in threading.enumerate() if thread.name == "scripted-server"]
+
+
+@pytest.mark.parametrize("date", ["Mon, 01 Jan 0001 00:00:00 -0000", "Fri, 31 Dec 9999 23:59:59 GMT", "Mon, 99 Jan"])
+async def test_a_date_that_no_clock_has(date: str) -> None:
+    waits = Waits()
+    with ScriptedServer(faults=[Fault.busy(date)]) as server:
+        await ask(server, retries=1, sleep=waits)
+    assert 0 < waits[0] <= LONGEST_WAIT_S
+
+
+async def test_an_error_that_is_nested_without_end() -> None:
+    deep = '{"error": ' * 400 + '"x"' + "}" * 400
+    with (
+        ScriptedServer(faults=[Fault(400, {}, deep)]) as server,
+        pytest.raises(BackendError, match="answered 400") as caught,
+    ):
+        await ask(server)
+    assert caught.value.status == 400
+
+
+async def test_no_cookie_is_kept() -> None:
+    with ScriptedServer(faults=[Fault(headers={"Set-Cookie": "session=1; Path=/"})]) as server:
+        llm = OpenAILLM("scripted", base_url=server.base_url)
+        for _ in range(2):
+            await llm.generate(HELLO, Sampling())
+        await llm.aclose()
+    assert ["cookie" in request.headers for request in server.requests] == [False, False]
+
+
+@pytest.mark.parametrize("proxy", ["socks9://anna:pass-word@127.0.0.1:1", "nonsense://x"])
+def test_a_proxy_that_cannot_be_used(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(UsageError, match="HTTPS_PROXY") as caught:
+        OpenAILLM("m", base_url="http://127.0.0.1:1/v1")
+    assert "pass-word" not in str(caught.value)

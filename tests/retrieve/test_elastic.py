@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from elastic_parts import FakeElastic
 from arbitrag.errors import BackendError, DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index
 from arbitrag.retrieve.elastic import ElasticRetriever, load
+from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.types import Passage
 
 
@@ -212,3 +214,27 @@ def test_modes_are_checked_when_it_is_opened() -> None:
         open_index("elastic:http://localhost:9200/things?mode=hybrid")
     with pytest.raises(UsageError, match="mode vector needs the encoder that 'things' was loaded with"):
         open_index("elastic:http://localhost:9200/things?mode=vector")
+
+
+async def test_an_answer_that_drips_ends_at_the_deadline() -> None:
+    """Each byte comes long before any pause between two bytes could be called too long."""
+    with ScriptedServer(faults=[Fault.drip(0.02)] * 9) as server:
+        address = server.base_url.removesuffix("/v1")
+        retriever = ElasticRetriever.open(address, "c", timeout_s=0.3)
+        with pytest.raises(BackendError, match=r"gave no whole answer within 0\.3 s|cannot reach .*[Tt]imed? ?out"):
+            await asyncio.wait_for(retriever.retrieve("x", 2), 60)
+        await retriever.aclose()
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirect_takes_nothing_elsewhere(status: int) -> None:
+    with (
+        ScriptedServer() as elsewhere,
+        ScriptedServer(faults=[Fault.redirect(f"{elsewhere.base_url}/stolen", status)] * 9) as server,
+    ):
+        address = server.base_url.removesuffix("/v1")
+        retriever = ElasticRetriever.open(address, "c")
+        with pytest.raises(BackendError):
+            await retriever.retrieve("x", 2)
+        await retriever.aclose()
+    assert elsewhere.requests == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,6 +19,7 @@ from qdrant_client import AsyncQdrantClient, models
 from arbitrag.errors import BackendError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index
 from arbitrag.retrieve.qdrant import QdrantRetriever, load
+from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.types import Passage
 
 
@@ -124,3 +126,27 @@ async def test_a_server_that_refuses_or_is_away() -> None:
     with pytest.raises(BackendError, match=r"cannot reach collection 'things' at 127\.0\.0\.1"):
         await retriever.retrieve("comet", 1)
     await retriever.aclose()
+
+
+async def test_an_answer_that_drips_ends_at_the_deadline() -> None:
+    """Each byte comes long before any pause between two bytes could be called too long."""
+    with ScriptedServer(faults=[Fault.drip(0.02)] * 9) as server:
+        address = server.base_url.removesuffix("/v1")
+        retriever = QdrantRetriever.open(address, "c", TinyEncoder(), timeout_s=0.3)
+        with pytest.raises(BackendError, match=r"gave no whole answer within 0\.3 s|cannot reach .*[Tt]imed? ?out"):
+            await asyncio.wait_for(retriever.retrieve("x", 2), 60)
+        await retriever.aclose()
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_redirect_takes_nothing_elsewhere(status: int) -> None:
+    with (
+        ScriptedServer() as elsewhere,
+        ScriptedServer(faults=[Fault.redirect(f"{elsewhere.base_url}/stolen", status)] * 9) as server,
+    ):
+        address = server.base_url.removesuffix("/v1")
+        retriever = QdrantRetriever.open(address, "c", TinyEncoder())
+        with pytest.raises(BackendError):
+            await retriever.retrieve("x", 2)
+        await retriever.aclose()
+    assert elsewhere.requests == []

@@ -15,9 +15,11 @@ import os
 import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from urllib.request import getproxies
 
@@ -113,7 +115,7 @@ class Endpoint:
         self._sleep = sleep
         self._insists = True
         self._answered = asyncio.Event()  # set once the server has answered anything
-        self._client = _client(url, key, concurrency)
+        self._clients = _Clients(url, key)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.shown!r})"
@@ -143,7 +145,7 @@ class Endpoint:
         return await self._request(path, dict(body))
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self._clients.aclose()
 
     async def _request(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         sent = b"" if body is None else _as_json(body)
@@ -194,16 +196,17 @@ class Endpoint:
 
     async def _exchange(self, url: str, sent: bytes, most_bytes: int) -> _Reply:
         headers = {"Content-Type": "application/json"} if sent else {}
-        request = self._client.build_request("POST" if sent else "GET", url, content=sent or None, headers=headers)
-        response = await self._client.send(request, stream=True)
-        try:
-            body = await read(response, most_bytes if response.is_success else ERROR_BYTES, self._large)
-        except BodyError as error:
-            if response.is_success:
-                raise
-            body = f"the text {error}".encode()
-        finally:
-            await response.aclose()
+        with self._clients.one() as client:
+            request = client.build_request("POST" if sent else "GET", url, content=sent or None, headers=headers)
+            response = await client.send(request, stream=True)
+            try:
+                body = await read(response, most_bytes if response.is_success else ERROR_BYTES, self._large)
+            except BodyError as error:
+                if response.is_success:
+                    raise
+                body = f"the text {error}".encode()
+            finally:
+                await response.aclose()
         found = response.headers
         return _Reply(response.status_code, found.get("retry-after", ""), found.get("location", ""), body)
 
@@ -232,25 +235,66 @@ class Endpoint:
         return one_line(self.clean(text), 300) or "(nothing)"
 
 
-def _client(url: Url, key: str, concurrency: int) -> httpx.AsyncClient:
-    """A client that follows no redirect and keeps as many connections as there are requests at a time."""
-    headers = {"Accept": "application/json", "Accept-Encoding": ACCEPTED, "User-Agent": f"arbitrag/{__version__}"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    headers |= url.headers
-    if _is_openai(url):
-        of_account = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
-        headers |= {name: os.environ[variable] for name, variable in of_account.items() if os.environ.get(variable)}
-    plain = url.scheme == "http" and not getproxies()
-    return httpx.AsyncClient(
-        headers=headers,
-        params=url.query,
-        timeout=None,  # each attempt has a deadline of its own
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=concurrency),
-        follow_redirects=False,
-        # Reading the certificate authorities takes 0.07 s; without encryption nobody asks for them.
-        verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True,
-    )
+class _Clients:
+    """HTTP clients of one connection each, made as requests need them side by side and used again, the last one first.
+
+    One client for all would look through all of its connections for each request: with 64, half the time of a call.
+    """
+
+    def __init__(self, url: Url, key: str) -> None:
+        """Raises UsageError for a proxy or certificates of the environment that cannot be used."""
+        self._headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": ACCEPTED,
+            "User-Agent": f"arbitrag/{__version__}",
+            **({"Authorization": f"Bearer {key}"} if key else {}),
+            **url.headers,
+            **(_account() if _is_openai(url) else {}),
+        }
+        self._query = url.query
+        try:
+            # Reading the certificate authorities takes 0.07 s; without encryption nobody asks for them.
+            plain = url.scheme == "http" and not getproxies()
+            self._ssl = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
+            self._all = [self._made()]
+        except (ImportError, ValueError, OSError) as error:  # not its text, which may hold a proxy's password
+            raise UsageError(
+                f"the proxy or the certificates of the environment cannot be used ({type(error).__name__}); "
+                "see HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+            ) from None
+        self._idle = list(self._all)
+
+    @contextmanager
+    def one(self) -> Iterator[httpx.AsyncClient]:
+        """A client for one request at a time."""
+        if not self._idle:
+            self._idle.append(self._made())
+            self._all.append(self._idle[0])
+        client = self._idle.pop()
+        try:
+            yield client
+        finally:
+            self._idle.append(client)
+
+    async def aclose(self) -> None:
+        for client in self._all:
+            await client.aclose()
+
+    def _made(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            headers=self._headers,
+            params=self._query,
+            timeout=None,  # each attempt has a deadline of its own
+            follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none is kept
+            verify=self._ssl,
+        )
+
+
+def _account() -> dict[str, str]:
+    """The headers that name an organisation and a project of OpenAI's."""
+    named = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+    return {header: os.environ[variable] for header, variable in named.items() if os.environ.get(variable)}
 
 
 def _as_json(body: Mapping[str, Any]) -> bytes:
@@ -291,10 +335,14 @@ def _environment_key(url: Url, typed: bool) -> str:
 
 
 def _reason(body: object) -> str:
-    """The message in an error body, in the forms that servers use."""
-    if isinstance(body, Mapping):
+    """The message in an error body, in the forms that servers use; empty where there is none."""
+    for _ in range(4):  # {"error": {"message": {"detail": ...}}}; a server may nest them without end
+        if not isinstance(body, Mapping):
+            break
         inner = body.get("message") or body.get("detail") or body.get("error") or ""
-        return inner if isinstance(inner, str) else _reason(inner) or json.dumps(inner, default=str)
+        if isinstance(inner, list):
+            return json.dumps(inner)
+        body = inner
     return body if isinstance(body, str) else ""
 
 
@@ -307,7 +355,7 @@ def _retry_after_s(value: str | None) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError, OSError):  # the last two for a year that no clock of this machine has
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
 

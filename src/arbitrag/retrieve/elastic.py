@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +65,7 @@ class ElasticRetriever:
         encoder: Encoder | None,
         *,
         text_field: str,
+        timeout_s: float,
         closes_encoder: bool,
     ) -> None:
         self._client = client
@@ -75,6 +76,7 @@ class ElasticRetriever:
         self.encoder = encoder
         self._closes_encoder = closes_encoder
         self._text_field = text_field
+        self._timeout_s = timeout_s
         self._checking = asyncio.Lock()
         self._checked = False
         self.name = f"elastic:{url.shown}/{index} ({mode})"
@@ -107,7 +109,16 @@ class ElasticRetriever:
             raise UsageError(f"mode vector needs the encoder that '{index}' was loaded with; give encoder=…")
         address = Url.of(url)
         client = _client(address, timeout_s)
-        return cls(client, address, index, mode, encoder, text_field=text_field, closes_encoder=closes_encoder)
+        return cls(
+            client,
+            address,
+            index,
+            mode,
+            encoder,
+            text_field=text_field,
+            timeout_s=timeout_s,
+            closes_encoder=closes_encoder,
+        )
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         """At most ``k`` passages, best first.
@@ -119,7 +130,7 @@ class ElasticRetriever:
         body = await self._body(query, k, [{"term": {f"metadata.{key}": word}} for key, word in (where or {}).items()])
         if body is None:
             return ()
-        with _errors(self._shown, self._secrets):
+        async with _within(self._timeout_s, self._shown, self._secrets):
             reply = await self._client.search(index=self._index, body=body)
         return tuple(self._passages(reply))
 
@@ -150,7 +161,7 @@ class ElasticRetriever:
         async with self._checking:
             if self._checked:
                 return
-            with _errors(self._shown, self._secrets):
+            async with _within(self._timeout_s, self._shown, self._secrets):
                 reply = await self._client.indices.get_mapping(index=self._index)
             for described in reply.values():
                 _suits(described.get("mappings", {}), encoder, self._shown)
@@ -221,7 +232,12 @@ def _client(url: Url, timeout_s: float) -> AsyncElasticsearch:
     key = os.environ.get("ELASTIC_API_KEY") or None
     login = (url.user, url.password) if url.user else None
     return AsyncElasticsearch(
-        url.plain, api_key=None if login else key, basic_auth=login, request_timeout=timeout_s, retry_on_timeout=False
+        url.plain,
+        api_key=None if login else key,
+        basic_auth=login,
+        request_timeout=timeout_s,
+        retry_on_timeout=False,
+        node_class="httpxasync",  # the other one, aiohttp, follows redirects to any host with the question
     )
 
 
@@ -274,6 +290,17 @@ def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
     """The client's errors as ours, clean and with what to type next; ``shown`` is the index and where it is."""
     with secrets.kept(), _told(shown, secrets):
         yield
+
+
+@asynccontextmanager
+async def _within(timeout_s: float | None, shown: str, secrets: Secrets) -> AsyncIterator[None]:
+    """As ``_errors``, for requests that end, to the last byte of the answer, within ``timeout_s``."""
+    with _errors(shown, secrets):
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            raise BackendError(f"{shown} gave no whole answer within {timeout_s:g} s") from None
 
 
 @contextmanager

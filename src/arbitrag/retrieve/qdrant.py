@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,12 +54,13 @@ class QdrantRetriever:
         *,
         server: str = "local",
         text_field: str = "text",
+        timeout_s: float | None = None,
         closes_client: bool = False,
         closes_encoder: bool = False,
         secrets: Secrets | None = None,
     ) -> None:
         """``server`` is what may be shown of the address, ``secrets`` what may not. The client and the
-        encoder stay the caller's to close.
+        encoder stay the caller's to close. A question that takes longer than ``timeout_s`` fails.
 
         In a collection of your own, the payload has the passage in ``text_field``, and the vectors have no name.
         """
@@ -67,6 +68,7 @@ class QdrantRetriever:
         self._collection = collection
         self.encoder = encoder
         self._text_field = text_field
+        self._timeout_s = timeout_s
         self._closes_client = closes_client
         self._closes_encoder = closes_encoder
         self._secrets = secrets or Secrets()
@@ -104,6 +106,7 @@ class QdrantRetriever:
             encoder,
             server=address.shown,
             text_field=text_field,
+            timeout_s=timeout_s,
             closes_client=True,
             closes_encoder=closes_encoder,
             secrets=Secrets({key or "", *address.secrets}),
@@ -121,7 +124,7 @@ class QdrantRetriever:
         if not vector.any():
             return ()
         conditions = [_equals(key, value) for key, value in (where or {}).items()]
-        with _errors(self._shown, self._secrets):
+        async with _within(self._timeout_s, self._shown, self._secrets):
             reply = await self._client.query_points(
                 self._collection,
                 query=vector.tolist(),
@@ -144,7 +147,10 @@ class QdrantRetriever:
         async with self._checking:
             if self._checked:
                 return
-            await _suits(self._client, self._collection, self.encoder, self.encoder.width, self._shown, self._secrets)
+            async with _within(self._timeout_s, self._shown, self._secrets):
+                await _suits(
+                    self._client, self._collection, self.encoder, self.encoder.width, self._shown, self._secrets
+                )
             self._checked = True
 
     def _passages(self, points: Iterable[models.ScoredPoint]) -> Iterator[Passage]:
@@ -237,6 +243,17 @@ def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
     """The client's errors as ours, clean and with what to type next; ``shown`` is the collection and where it is."""
     with secrets.kept(), _told(shown, secrets):
         yield
+
+
+@asynccontextmanager
+async def _within(timeout_s: float | None, shown: str, secrets: Secrets) -> AsyncIterator[None]:
+    """As ``_errors``, for requests that end, to the last byte of the answer, within ``timeout_s``."""
+    with _errors(shown, secrets):
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            raise BackendError(f"{shown} gave no whole answer within {timeout_s:g} s") from None
 
 
 @contextmanager
