@@ -31,7 +31,8 @@ from arbitrag.text import one_line
 from arbitrag.types import Passage
 
 try:
-    from elasticsearch import (
+    from elastic_transport import HttpxAsyncHttpNode
+from elasticsearch import (
         ApiError,
         AsyncElasticsearch,
         AuthenticationException,
@@ -237,7 +238,7 @@ def _client(url: Url, timeout_s: float) -> AsyncElasticsearch:
         basic_auth=login,
         request_timeout=timeout_s,
         retry_on_timeout=False,
-        node_class="httpxasync",  # the other one, aiohttp, follows redirects to any host with the question
+        node_class=HttpxAsyncHttpNode,  # the other one, aiohttp's, follows redirects to any host with the question
     )
 
 
