@@ -32,7 +32,7 @@ from arbitrag.types import Passage
 
 try:
     from elastic_transport import HttpxAsyncHttpNode
-from elasticsearch import (
+    from elasticsearch import (
         ApiError,
         AsyncElasticsearch,
         AuthenticationException,
