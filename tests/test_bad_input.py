@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import needs
 import pytest
 
 from arbitrag.cli import main
@@ -72,6 +73,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = unseal(json.loads(whole))
     (root / "foreign_key.json").write_text(json.dumps(seal({**plain, "metod": "x"})))
     (root / "foreign_method.json").write_text(json.dumps(seal({**plain, "method": "trustmargn"})))
+    (root / "changed.json").write_text(whole.replace('"method": "trustmargin"', '"method": "rag"'))
     return root
 
 
@@ -251,6 +253,7 @@ ERRORS = [
     ("replay {0}/foreign.json", 1, r"TraceError: {0}/foreign.json is not a trace; .*"),
     ("replay {0}/number.json", 1, r"TraceError: {0}/number.json is not a trace: not valid JSON \(1e999 is not JSON\)"),
     ("replay {0}/foreign_key.json", 1, r"TraceError: .*'metod' is not known; did you mean 'method'\?"),
+    ("replay {0}/changed.json", 1, r"TraceError: .* cannot be trusted: it was changed or damaged after .*"),
     ("replay {0}/foreign_method.json", 2, r"UsageError: unknown method 'trustmargn'\. Did you mean .*"),
     ("replay {0}/trace.json --set treshold=1", 2, r"UsageError: unknown option .* Did you mean 'threshold'\?.*"),
     ("replay {0}/trace.json --set k=3", 1, r"TraceError: the trace holds no such retrieve call .* the model again.*"),
@@ -311,6 +314,7 @@ def test_an_index_in_use_by_another_process(root: Path, tmp_path: Path, command:
     assert command("index", root / "docs", "-o", target).status == 0
 
 
+@needs.links
 def test_documents_that_cannot_be_read_are_named_and_the_rest_is_indexed(tmp_path: Path, command: Command) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()

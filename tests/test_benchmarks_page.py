@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import needs
 import pytest
 
 from arbitrag.data.reading import open_source
@@ -22,6 +23,7 @@ def page(repository: Path) -> str:
     return (repository / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 
 
+@needs.bash
 def test_from_a_jsonl_and_documents_to_a_table_in_five_commands(
     page: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +57,7 @@ def test_every_option_is_on_the_page(page: str, command: Command, verb: str) -> 
     assert [option for option in typed if f"`{option}" not in page and f" {option} " not in page] == []
 
 
+@needs.bash
 def test_what_is_shown_is_what_is_printed(
     page: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

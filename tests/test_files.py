@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
+import needs
 import pytest
 
 from arbitrag.cli.results import ResultFile
@@ -58,6 +59,7 @@ def test_an_error_of_the_system_is_one_line(tmp_path: Path) -> None:
         write_text(tmp_path / ("x" * 300), "x")
 
 
+@needs.links
 class TestLinksThatWerePlanted:
     """Nothing is written through a link, a pipe or a device, whoever put it there."""
 
@@ -79,6 +81,7 @@ class TestLinksThatWerePlanted:
         assert victim.read_text() == "precious"
         assert not (tmp_path / "nothing").exists()
 
+    @needs.pipes
     @pytest.mark.parametrize("mode", ["ab", "wb"])
     def test_a_pipe_is_not_waited_for(self, tmp_path: Path, mode: Literal["ab", "wb"]) -> None:
         os.mkfifo(tmp_path / "pipe")

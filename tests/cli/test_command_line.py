@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import needs
 import pytest
 
 from arbitrag import __version__
@@ -395,6 +396,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     assert running.returncode == 1
 
 
+@needs.pipes
 def test_ctrl_c_ends_a_process_quietly(tmp_path: Path) -> None:
     waiting = tmp_path / "questions"
     os.mkfifo(waiting)

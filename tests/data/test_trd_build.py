@@ -13,6 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import needs
 import pytest
 
 from arbitrag.data import open_set
@@ -343,6 +344,7 @@ def run(repository: Path, *arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE)
 
 
+@needs.signals
 @pytest.mark.slow
 def test_a_killed_build_goes_on_and_asks_nothing_twice(tmp_path: Path, repository: Path) -> None:
     own = a_folder(tmp_path / "own", 120)

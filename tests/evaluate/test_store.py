@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import needs
 import pytest
 
 from arbitrag.errors import DataError, UsageError
@@ -198,6 +199,7 @@ def test_a_run_that_ended_in_order_is_one_file(store: Store, path: Path) -> None
     assert {each.name for each in path.parent.iterdir()} == {"run.db", ".run.db.lock"}
 
 
+@needs.signals
 def test_a_kill_loses_no_row_and_frees_the_file(path: Path) -> None:
     Store.create(path, PLAN).close()
     script = textwrap.dedent(

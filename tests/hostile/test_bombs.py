@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import needs
 import pytest
 from _faults_bombs import MB, bombs, peak
 
@@ -12,7 +12,7 @@ UNPACKED = 256 * MB
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="the peak of a process is read by the module resource")
+@needs.memory
 @pytest.mark.parametrize("number", range(5))
 def test_a_bomb_costs_no_memory(tmp_path: Path, number: int) -> None:
     usual_status, usual = peak(None, tmp_path / "good")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import needs
 import pytest
 from _faults_endpoint import FaultServer
 from _faults_files import DAMAGES, TYPED, Files, Kind, kinds
@@ -62,7 +62,8 @@ def test_a_damaged_file_changes_no_answer(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="named pipes, and links without a right to make them")
+@needs.pipes
+@needs.links
 @pytest.mark.parametrize(("kind", "end", "damage"), MORE)
 def test_more_damaged_files_change_no_answer(
     kind: str, end: str, damage: str, originals: dict[str, Kind], worker: Worker, tmp_path: Path

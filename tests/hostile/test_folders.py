@@ -5,19 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import needs
 import pytest
 from _faults_worker import Worker
 
 if TYPE_CHECKING:
     from _faults_worker import Outcome
-
-posix = pytest.mark.skipif(sys.platform == "win32", reason="named pipes, and links without a right to make them")
-# Bytes that are no UTF-8 are no file name on a Mac.
-linux = pytest.mark.skipif(sys.platform != "linux", reason="file names of any bytes")
 
 
 @pytest.fixture
@@ -42,7 +38,8 @@ def _index(worker: Worker, docs: Path) -> Outcome:
     return ran
 
 
-@posix
+@needs.pipes
+@needs.links
 def test_links_and_pipes_are_named_and_not_followed(docs: Path, worker: Worker) -> None:
     secret = docs.parent / "secret.txt"
     secret.write_text("The harbour of secrets.")
@@ -57,7 +54,7 @@ def test_links_and_pipes_are_named_and_not_followed(docs: Path, worker: Worker) 
     assert "secrets" not in worker.run("search", docs.parent / "docs.idx", "secrets").out
 
 
-@linux
+@needs.any_name
 def test_names_that_would_act_on_a_terminal(docs: Path, worker: Worker) -> None:
     names = [
         b"\x1b[2J\x1b]0;owned\x07.md",
@@ -113,7 +110,7 @@ def test_a_deep_folder_and_a_wide_one(docs: Path, worker: Worker) -> None:
     assert "2 added" in ran.out
 
 
-@posix
+@needs.permissions
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root reads what nobody may read")
 def test_what_may_not_be_read_is_named(docs: Path, worker: Worker) -> None:
     locked, closed = docs / "locked.md", docs / "closed"

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import needs
 import numpy as np
 import pytest
 from process_parts import WAIT_S, Lab, codec
@@ -186,6 +187,7 @@ def unsent_of(engine: Engine) -> dict[int, Any]:
     return engine._worker._unsent
 
 
+@needs.signals
 async def test_closing_fails_what_waits_and_what_comes_later() -> None:
     engine, waiting = await under_way()
     await engine.aclose()
@@ -234,6 +236,7 @@ async def test_what_cannot_be_read_here_is_an_error_of_its_request() -> None:
     await engine.aclose()
 
 
+@needs.signals
 async def test_one_that_is_dropped_ends_its_process() -> None:
     engine = open_lab(own_process=True)
     assert isinstance(engine, Engine)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import needs
 import pytest
 
 import arbitrag
@@ -234,6 +235,7 @@ async def test_a_place_that_cannot_be_written_is_no_trouble(tmp_path: Path, monk
     assert blocked.read_text() == "no folder"
 
 
+@needs.links
 async def test_a_link_in_the_folder_is_replaced_and_not_followed(folder: Path) -> None:
     with ScriptedServer(style="ids") as server:
         await ask(server, "trustmargin")

@@ -2,6 +2,7 @@ import os
 import socket
 from pathlib import Path
 
+import needs
 import pytest
 
 from arbitrag.errors import DataError
@@ -43,6 +44,7 @@ def test_hidden_things_and_other_indexes_are_passed_over(tmp_path: Path) -> None
     assert passed(tmp_path) == {}
 
 
+@needs.links
 def test_links(tmp_path: Path) -> None:
     fill(tmp_path, "docs/a.md", "elsewhere/b.md")
     docs = tmp_path / "docs"
@@ -63,6 +65,7 @@ def test_links(tmp_path: Path) -> None:
     assert found(docs, docs / "out.md") == ["docs/out.md", "docs/a.md", "docs/link.md"]  # given by itself
 
 
+@needs.pipes
 def test_special_files_are_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     short = os.path.relpath(tmp_path / "socket.txt")
@@ -97,6 +100,7 @@ def test_several_inputs_are_named_after_themselves(tmp_path: Path) -> None:
     assert found(tmp_path / "two" / "c.py") == ["c.py"]  # given by itself: read as text
 
 
+@needs.any_name
 def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
     try:
         with open(os.fsencode(tmp_path) + b"/caf\xe9.md", "w") as file:

@@ -10,11 +10,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import needs
 import pytest
 
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import update_index
 from arbitrag.retrieve.bm25 import Bm25Index
+
+pytestmark = needs.signals
 
 # The update in a process of its own, in batches of 10 files; it kills itself at a named step if told to.
 _PROGRAM = """

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import needs
 import numpy as np
 import pytest
 
@@ -19,6 +20,8 @@ from arbitrag.retrieve import open_index, update_index
 from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.dense import DenseIndex, StoredVectors
 from arbitrag.retrieve.document import encoded_text
+
+pytestmark = needs.signals
 
 # The update in a process of its own, in batches of 10 files; it kills itself at a named step if told to.
 _PROGRAM = """

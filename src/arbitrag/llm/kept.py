@@ -58,7 +58,7 @@ class Kept:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft = draft_of(self.path)
             try:
-                number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
                 with os.fdopen(number, "wb") as file:
                     file.write(text.encode())
                 draft.replace(self.path)
