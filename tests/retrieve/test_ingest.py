@@ -113,6 +113,7 @@ def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
     assert os.path.exists(item.path)
 
 
+@needs.any_name
 def test_names_that_differ_in_bytes_or_backslashes_are_different_sources(tmp_path: Path) -> None:
     names = [
         b"caf\xe9.md",
