@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,6 +95,6 @@ def _prompt(request: Mapping[str, Any]) -> Prompt:
 
 def _said(call: Any) -> str:
     if call.kind == "generate":
-        return re.sub(r"\s*\n\s*", " / ", call.result["text"])
+        return " / ".join(map(str.strip, call.result["text"].splitlines()))
     means = ((each["text"], sum(each["logprobs"]) / len(each["logprobs"])) for each in call.result)
     return "mean log-probabilities " + ", ".join(f"{text} {mean:.2f}" for text, mean in means)
