@@ -13,7 +13,18 @@ import arbitrag
 from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
-from arbitrag.retrieve import analysis, bm25, html, office, passages, postgres_table, readers, snapshot, sources
+from arbitrag.retrieve import (
+    analysis,
+    bm25,
+    boilerplate,
+    html,
+    office,
+    passages,
+    postgres_table,
+    readers,
+    snapshot,
+    sources,
+)
 
 PACKAGE = Path(arbitrag.__file__).parent
 FOLDERS = ("retrieve", "integrations", "data", "encode")
@@ -32,7 +43,7 @@ def charset(text: str) -> object:
 
 
 def sentences(text: str) -> object:
-    return sum(1 for _ in passages._sentences(text))
+    return sum(1 for _ in passages.sentences(text))
 
 
 # Every place in these folders where a regular expression is made or used on a text that is not written there: what
@@ -40,6 +51,7 @@ def sentences(text: str) -> object:
 CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
     "retrieve/__init__.py _KIND": (KIND.fullmatch, [("elastic:", ""), ("", ":")]),
     "retrieve/analysis.py _UNSPACED_RUN": (analysis.searchable, [("中", "a")]),
+    "retrieve/boilerplate.py _PART": (boilerplate._is_name, [("a", "-"), ("A", "A")]),
     "retrieve/html.py _GAPS": (html.visible_text, [("<p>", "<p>"), ("a", "b"), ("<pre>", "</pre>")]),
     "retrieve/html.py _LINE_ENDS": (html._settle, [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")]),
     "retrieve/html.py _SPACES": (html._settle, [("a", "\x1d"), ("a ", "\u2028b")]),
@@ -131,7 +143,24 @@ def test_front_matter_of_spaces_is_read_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["<pre>", "<h1>", "<td>", "<li>", "<select>", "<div><pre>", "<table>", "<nav>", "<p>", "<title>", "<svg>"]
+    "unit",
+    [
+        "<pre>",
+        "<h1>",
+        "<td>",
+        "<li>",
+        "<select>",
+        "<div><pre>",
+        "<table>",
+        "<nav>",
+        "<p>",
+        "<header><h1>",
+        "<div class=menu>",
+        "<main><article>",
+        "<a href=x>",
+        "<title>",
+        "<svg>",
+    ],
 )
 def test_elements_inside_each_other_take_linear_time(unit: str) -> None:
     def nested(size: int) -> str:

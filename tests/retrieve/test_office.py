@@ -70,11 +70,15 @@ def test_a_large_workbook_is_read_without_its_sheets(tmp_path: Path, monkeypatch
 
 
 def test_a_book_is_read_in_its_order(tmp_path: Path) -> None:
-    pages = ("<h1>Two</h1><p>Second &eacute;.</p>", "<h1>One</h1><p>First.</p>", "<p>Never listed.</p>")
+    pages = (
+        "<h1>Two</h1><p>Second &eacute;.</p><aside>A footnote.</aside>",
+        "<h1>One</h1><p>First.</p>",
+        "<p>Never listed.</p>",
+    )
     passages, notes = read(tmp_path, "a.epub", epub(*pages, spine=[1, 0, 1]))
     assert [(passage.title, passage.text) for passage in passages] == [
         ("The Book, One", "One\n\nFirst."),
-        ("The Book, Two", "Two\n\nSecond é."),
+        ("The Book, Two", "Two\n\nSecond é.\n\nA footnote."),
     ]
     assert [passage.offset for passage in passages] == [0, 12]
     assert notes == []

@@ -40,7 +40,8 @@ def _passages(
     offset, empty = 0, True
     for name, content in pages:
         try:
-            chapter, text = page_text(content.decode(_encoding(content), "replace"))
+            # A book has no menus; what is an aside there is a footnote.
+            chapter, text = page_text(content.decode(_encoding(content), "replace"), boilerplate=True)
         except NotReadable as error:
             notes.append(f"{name} passed over: {error}")
             continue

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from selectolax.lexbor import LexborHTMLParser
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from arbitrag.retrieve.boilerplate import strip_boilerplate
 
 _UNSEEN = ["script", "style", "template", "noscript", "iframe", "object", "svg", "canvas", "select", "textarea"]
 _PARAGRAPHS = (
@@ -57,18 +59,29 @@ def is_too_deep(html: str) -> bool:
     return False
 
 
-def visible_text(html: str) -> tuple[str, str]:
+def visible_text(html: str, *, boilerplate: bool = False) -> tuple[str, str]:
     """Title and text. Scripts and styles are dropped, entities decoded once, a paragraph ends with a blank line.
 
-    The title is the ``title`` element or else the first ``h1``; empty when there is neither.
+    Navigation, headers, footers, banners and the like are left out unless ``boilerplate``, or where they are nearly
+    all that there is. The title is the ``title`` element or else the first ``h1``; empty when there is neither.
     """
-    tree = LexborHTMLParser(html.replace(_PARAGRAPH, " ").replace(_LINE, " "))
-    tree.strip_tags([*_UNSEEN], recursive=True)
+    html = html.replace(_PARAGRAPH, " ").replace(_LINE, " ")
+    tree = _parsed(html)
     heading = tree.css_first("head > title") or tree.css_first("h1")
     title = " ".join(heading.text().split())[:_LONGEST_TITLE] if heading else ""
+    if not boilerplate and not strip_boilerplate(tree, _PARAGRAPH):
+        tree = _parsed(html)
     body = tree.body
-    if body is None:
-        return title, ""
+    return title, "" if body is None else _text(body)
+
+
+def _parsed(html: str) -> LexborHTMLParser:
+    tree = LexborHTMLParser(html)
+    tree.strip_tags([*_UNSEEN], recursive=True)
+    return tree
+
+
+def _text(body: LexborNode) -> str:
     inner: set[int] = set()
     for node in body.css("pre"):
         if node.mem_id not in inner:  # the text of an outer one has that of those in it
@@ -78,7 +91,7 @@ def visible_text(html: str) -> tuple[str, str]:
         for node in body.css(selector):
             node.insert_before(mark)
             node.insert_after(mark)
-    return title, _settle(body.text())
+    return _settle(body.text())
 
 
 def _settle(text: str) -> str:

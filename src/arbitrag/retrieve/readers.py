@@ -80,7 +80,7 @@ def read_markdown(path: Path, source: str, tokens: int) -> Document:
 
 
 def read_html(path: Path, source: str, tokens: int) -> Document:
-    """The visible text of an HTML file; lines and offsets are in that text."""
+    """The visible text of an HTML file without navigation and the like; lines and offsets are in that text."""
     if path.stat().st_size > LARGEST_PAGE:
         raise NotReadable(f"an HTML file of over {LARGEST_PAGE >> 20} MB")
     notes: list[str] = []
@@ -91,13 +91,13 @@ def read_html(path: Path, source: str, tokens: int) -> Document:
     return Document(passages_of(source, title or PurePosixPath(source).stem, cut(text, tokens)), notes)
 
 
-def page_text(page: str) -> tuple[str, str]:
-    """The title and the visible text of HTML. Raises NotReadable for what no parser can bear."""
+def page_text(page: str, *, boilerplate: bool = False) -> tuple[str, str]:
+    """The title and the visible text of HTML, see ``visible_text``. Raises NotReadable for what no parser can bear."""
     from arbitrag.retrieve.html import is_too_deep, visible_text
 
     if is_too_deep(page):
         raise NotReadable("an HTML file with too many elements left open inside each other")
-    return visible_text(page)
+    return visible_text(page, boilerplate=boilerplate)
 
 
 def read_jsonl(path: Path, source: str, tokens: int) -> Document:
