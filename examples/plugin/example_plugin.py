@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from arbitrag import Kit, Passage, Question, Strategy, Verdict
+from arbitrag.methods.base import setting
 from arbitrag.methods.direct import Direct
 from arbitrag.methods.rag import Rag
 from arbitrag.text import agree
@@ -23,7 +24,7 @@ class SecondOpinion:
     cost: ClassVar[str] = "2 answers"
     paper: ClassVar[str] = "none"
 
-    k: int = 5
+    k: int = setting(5, "passages that are looked up")
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         memory = await Direct().answer(question, kit)
