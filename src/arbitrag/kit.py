@@ -20,7 +20,18 @@ from arbitrag.encode.base import Encoder, Vectors
 from arbitrag.encode.heads import Similarities, compare
 from arbitrag.encode.reuse import Pool, encode_passages, stored_vectors
 from arbitrag.errors import CapabilityError, ContextError
-from arbitrag.llm.base import LLM, Distributions, Generation, Inspection, Prompt, Sampling, Scores, reading_of
+from arbitrag.llm.base import (
+    LLM,
+    Distributions,
+    Generation,
+    Inspection,
+    OnText,
+    Prompt,
+    Sampling,
+    Scores,
+    generated,
+    reading_of,
+)
 from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.stages.fit import Fit, fit
@@ -62,6 +73,7 @@ class Model:
     book: PromptBook
     limits: Limits
     recorder: Recorder
+    on_text: OnText | None = field(default=None, compare=False)
 
     def prompt(self, name: str, **fields: Field) -> Prompt:
         """The prompt called ``name`` in this model's wording."""
@@ -74,7 +86,11 @@ class Model:
         sampling = Sampling(**{"max_tokens": self.limits.answer_tokens, **changes})
         request = {"prompt": to_plain(prompt), "sampling": to_plain(sampling)}
         return await self.recorder.call(
-            "generate", self.role, self.backend, request, lambda: self.backend.generate(prompt, sampling)
+            "generate",
+            self.role,
+            self.backend,
+            request,
+            lambda: generated(self.backend, prompt, sampling, self.on_text),
         )
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
@@ -279,6 +295,10 @@ class Kit:
         llm = replace(self.llm, recorder=recorder)
         scorer = llm if self.scorer is self.llm else replace(self.scorer, recorder=recorder)
         return replace(self, llm=llm, scorer=scorer, recorder=recorder)
+
+    def streaming(self, on_text: OnText | None) -> Kit:
+        """The same parts; what the model writes for an answer is given to ``on_text`` as it is written."""
+        return replace(self, llm=replace(self.llm, on_text=on_text))
 
     def with_passages(self, passages: Sequence[Passage]) -> Kit:
         """The same parts, with these passages to find, whatever is asked."""

@@ -21,7 +21,7 @@ from arbitrag.encode.base import Encoder
 from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
-from arbitrag.llm.base import LLM, Price, offer_of
+from arbitrag.llm.base import LLM, OnText, Price, offer_of
 from arbitrag.long_form import Form, written_out
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
@@ -110,7 +110,9 @@ async def answer(question: Question | str, method: Method | str, kit: Kit, *, fo
     return outcome
 
 
-async def attempt(question: Question, method: Method, kit: Kit, *, form: Form = "short") -> Verdict | Failure:
+async def attempt(
+    question: Question, method: Method, kit: Kit, *, form: Form = "short", on_text: OnText | None = None
+) -> Verdict | Failure:
     """``answer`` for a kit that was checked; whatever goes wrong comes back as a Failure with its trace."""
     recording = kit.recording()
     question = replace(
@@ -120,9 +122,10 @@ async def attempt(question: Question, method: Method, kit: Kit, *, form: Form = 
     try:
         if not question.text.strip():
             raise UsageError("the question is empty")
-        verdict = await method.answer(question, recording)
+        streams = form == "short" and getattr(method, "streams", False)
+        verdict = await method.answer(question, recording.streaming(on_text) if streams else recording)
         if form == "long":
-            verdict = await written_out(verdict, question, recording)
+            verdict = await written_out(verdict, question, recording.streaming(on_text))
         return replace(
             verdict,
             question=question,

@@ -27,6 +27,8 @@ from arbitrag.cli.parts import (
 from arbitrag.cli.typed import typed
 
 if TYPE_CHECKING:
+    from arbitrag.cli.output import Wait
+    from arbitrag.llm.base import OnText
     from arbitrag.run import Failure
     from arbitrag.types import Verdict
 
@@ -176,17 +178,18 @@ def _read_in() -> str:
 def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:
     import asyncio
 
+    from arbitrag.address import shown
     from arbitrag.cli.explain import explained
-    from arbitrag.cli.output import progress, say, say_json, width
+    from arbitrag.cli.output import say, say_json, waiting, width
     from arbitrag.cli.verdict import render
     from arbitrag.files import check_writable
     from arbitrag.run import Failure
 
     if trace is not None:
         check_writable(trace)
-    with progress("Asking") as show:
-        show(0, 1, "")
-        verdict = asyncio.run(_outcome(question, parts))
+    with waiting(f"Opening {shown(parts.model())}") as wait:
+        on_text = wait.stream if sys.stdout.isatty() and not as_json else None
+        verdict = asyncio.run(_outcome(question, parts, wait, on_text))
     if trace is not None:
         from arbitrag.replay import save_trace
 
@@ -206,14 +209,16 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
     return 0
 
 
-async def _outcome(question: str, parts: Parts) -> Verdict | Failure:
+async def _outcome(question: str, parts: Parts, wait: Wait, on_text: OnText | None) -> Verdict | Failure:
     from arbitrag.errors import UsageError
     from arbitrag.run import attempt, check
+    from arbitrag.text import one_line
     from arbitrag.types import Question
 
     if not question.strip():
         raise UsageError("the question is empty")
     method = parts.chosen()
     async with parts.kit() as kit:
+        wait.tell(f"Asking {one_line(kit.llm.backend.name)} by {method.name}")
         await check(method, kit)
-        return await attempt(Question(question), method, kit, form=parts.form)
+        return await attempt(Question(question), method, kit, form=parts.form, on_text=on_text)

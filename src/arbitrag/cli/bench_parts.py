@@ -146,6 +146,7 @@ async def open_kits(
 
     ``prices`` are by address, as that is shown.
     """
+    from arbitrag.cli.output import waiting
     from arbitrag.kit import Limits
     from arbitrag.run import open_kit
 
@@ -164,23 +165,25 @@ async def open_kits(
         if passages == "given":
             evidence = {"passages": (), "encoder": encoder}
         kits: list[Kit] = []
-        for address, source in llms.items():
-            backend = model(address, source)
-            if shown(address) in prices:
-                backend.price = price_from(prices[shown(address)])
-            kit = await opened.enter_async_context(
-                open_kit(
-                    backend,
-                    **evidence,
-                    where=pairs_from(options.where, "--where", "language=en"),
-                    scorer=scorer,
-                    limits=limits,
-                    wording=options.wording,
-                    cache=options.cache,
+        with waiting("Opening the models and the passages") as wait:
+            for address, source in llms.items():
+                wait.tell(f"Opening {shown(address)}")
+                backend = model(address, source)
+                if shown(address) in prices:
+                    backend.price = price_from(prices[shown(address)])
+                kit = await opened.enter_async_context(
+                    open_kit(
+                        backend,
+                        **evidence,
+                        where=pairs_from(options.where, "--where", "language=en"),
+                        scorer=scorer,
+                        limits=limits,
+                        wording=options.wording,
+                        cache=options.cache,
+                    )
                 )
-            )
-            evidence = {"retriever": kit.retriever, "encoder": kit.encoder}
-            kits.append(kit)
+                evidence = {"retriever": kit.retriever, "encoder": kit.encoder}
+                kits.append(kit)
         yield kits
 
 

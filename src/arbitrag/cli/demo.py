@@ -20,9 +20,10 @@ def demo(as_json: AsJson = False) -> None:
     """
     import asyncio
 
-    from arbitrag.cli.output import say, say_json
+    from arbitrag.cli.output import say, say_json, waiting
 
-    answered = asyncio.run(_answered())
+    with waiting("Answering four questions"):
+        answered = asyncio.run(_answered())
     if as_json:
         rows = [
             {"title": case.title, "truth": case.truth, "lesson": case.lesson, **verdict.to_dict()}

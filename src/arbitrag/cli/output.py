@@ -7,8 +7,10 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from arbitrag.cli import layout
@@ -92,3 +94,65 @@ def progress(what: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, in
         begin.join()  # a bar that is just beginning would not be taken away
         if bar.live.is_started:
             bar.stop()
+
+
+@dataclass
+class Wait:
+    """What is waited for, and the text that arrives meanwhile."""
+
+    what: str
+    text: str = ""
+    arrived: Callable[[], None] = lambda: None
+
+    def tell(self, what: str) -> None:
+        """Another thing is waited for now."""
+        self.what = what
+
+    def stream(self, text: str) -> None:
+        """The whole text so far of an answer; it is shown at once."""
+        self.text = text
+        self.arrived()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[Wait]:
+    """On a terminal a line with what is waited for and for how long, after a second; nothing anywhere else.
+
+    Text that is given to ``stream`` stands below it, as much as there is room for. All of it is taken away at the end,
+    where the result is printed or the error said.
+    """
+    wait = Wait(what)
+    if not sys.stderr.isatty():
+        yield wait
+        return
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    began, spinner = time.monotonic(), Spinner("dots")
+
+    def shown() -> Group:
+        columns, lines = shutil.get_terminal_size()
+        spinner.update(text=Text(one_line(f"{wait.what} … {time.monotonic() - began:.0f} s", columns - 4)))
+        told = layout.lines_of(printable(wait.text), columns - 1).split("\n") if wait.text else []
+        return Group(*map(Text, told[-max(lines - 2, 1) :]), spinner)
+
+    live = Live(get_renderable=shown, console=Console(stderr=True), transient=True, refresh_per_second=8)
+    starting = threading.Lock()
+
+    def start() -> None:
+        with starting:
+            if not live.is_started:
+                live.start()
+
+    begin = threading.Timer(PATIENCE_S, start)
+    wait.arrived = start
+    begin.start()
+    try:
+        yield wait
+    finally:
+        begin.cancel()
+        begin.join()
+        if live.is_started:
+            live.stop()

@@ -32,14 +32,16 @@ def search(
     """Show what an index retrieves for a question, best first."""
     import asyncio
 
-    from arbitrag.cli.output import complain, say, say_json
+    from arbitrag.address import shown
+    from arbitrag.cli.output import complain, say, say_json, waiting
     from arbitrag.errors import UsageError
     from arbitrag.types import to_plain
 
     if not query.strip():
         raise UsageError("the query is empty")
     wanted = pairs_from(where, "--where", "language=en")
-    found = asyncio.run(_retrieve(index, encoder_from(configured(context), encoder), mode, query, k, wanted))
+    with waiting(f"Searching {shown(index)}"):
+        found = asyncio.run(_retrieve(index, encoder_from(configured(context), encoder), mode, query, k, wanted))
     if as_json:
         say_json(to_plain(found))
     elif found:

@@ -245,6 +245,29 @@ async def reading_of(llm: LLM, tight: Callable[[], bool]) -> Reading:
     return await llm.reading(tight) if isinstance(llm, Remote) else Reading((await llm.offer()).context_tokens)
 
 
+OnText = Callable[[str], None]
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A backend that gives a text while it is written; one that does not just answers."""
+
+    async def stream(self, prompt: Prompt, sampling: Sampling, on_text: OnText) -> Generation:
+        """As ``generate``; ``on_text`` is given the whole text so far, as often as there is more of it.
+
+        It is called in the event loop. What it was given is no answer until the call returns; a failure in the middle
+        raises.
+        """
+        ...
+
+
+async def generated(llm: LLM, prompt: Prompt, sampling: Sampling, on_text: OnText | None) -> Generation:
+    """A text, streamed where somebody listens, the backend can, and no log-probabilities are wanted."""
+    if on_text is None or sampling.logprobs or not isinstance(llm, Streams):
+        return await llm.generate(prompt, sampling)
+    return await llm.stream(prompt, sampling, on_text)
+
+
 def check_continuations(continuations: Sequence[str]) -> None:
     """Raise UsageError for a continuation without text."""
     if not all(continuations):

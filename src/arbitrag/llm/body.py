@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,8 +27,12 @@ class BodyError(Exception):
     """Why a body was not read to its end, in words that follow on "the answer"."""
 
 
-async def read(response: httpx.Response, most_bytes: int, large: asyncio.Lock) -> bytes:
+async def read(
+    response: httpx.Response, most_bytes: int, large: asyncio.Lock, on_piece: Callable[[bytes], None] | None = None
+) -> bytes:
     """The whole body of a streamed response, decompressed. ``large`` is held while it is larger than SMALL_BYTES.
+
+    ``on_piece`` is given each piece of it as it arrives.
 
     Raises BodyError for more than ``most_bytes``, for an encoding that was not asked for and for a damaged one, and
     httpx.HTTPError when the connection fails.
@@ -46,6 +50,8 @@ async def read(response: httpx.Response, most_bytes: int, large: asyncio.Lock) -
                     if len(body) > SMALL_BYTES and not waited:
                         waited = True
                         await turn.enter_async_context(large)
+                    if on_piece is not None:
+                        on_piece(piece)
         except BaseException:
             body.clear()  # the error's traceback would keep it while the next large body is read
             raise

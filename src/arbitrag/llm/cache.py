@@ -26,11 +26,13 @@ from arbitrag.llm.base import (
     Generation,
     Inspection,
     Offer,
+    OnText,
     Prompt,
     Reading,
     Sampling,
     Scores,
     Tokens,
+    generated,
     offer_of,
     reading_of,
 )
@@ -96,6 +98,13 @@ class CachedLLM:
             return await self.backend.generate(prompt, sampling)
         settings = [to_plain(prompt), to_plain(sampling)]
         return await self._answer("generate", settings, lambda: self.backend.generate(prompt, sampling))
+
+    async def stream(self, prompt: Prompt, sampling: Sampling, on_text: OnText) -> Generation:
+        """What is kept comes at once; the rest as the model streams it."""
+        if sampling.temperature > 0 and sampling.seed is None:
+            return await generated(self.backend, prompt, sampling, on_text)
+        settings = [to_plain(prompt), to_plain(sampling)]
+        return await self._answer("generate", settings, lambda: generated(self.backend, prompt, sampling, on_text))
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         settings = [to_plain(prompt), list(continuations)]

@@ -29,7 +29,9 @@ from arbitrag import __version__
 from arbitrag.address import Url
 from arbitrag.errors import BackendError, UnreachableError, UsageError
 from arbitrag.hiding import Secrets
+from arbitrag.llm.base import OnText
 from arbitrag.llm.body import ACCEPTED, BodyError, read
+from arbitrag.llm.streamed import Stream, is_stream
 from arbitrag.text import one_line
 
 OPENAI = "https://api.openai.com/v1"
@@ -135,19 +137,22 @@ class Endpoint:
         """As ``post``, without a body."""
         return await self._request(path, None)
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def post(self, path: str, body: Mapping[str, Any], on_text: OnText | None = None) -> dict[str, Any]:
         """The server's answer, a JSON object. ``path`` is relative to the base URL, or a whole address.
+
+        ``on_text`` is given the text so far of a completion that is streamed; it is an answer only when it is whole.
+        After the first text a failed request is not made again.
 
         Raises BackendError after the last attempt. Its ``status`` is None when no answer came at all, and 200 when one
         came that is not a JSON object. It is an UnreachableError when the server has never answered and no connection
         can be made, or the key is refused.
         """
-        return await self._request(path, dict(body))
+        return await self._request(path, dict(body), on_text)
 
     async def aclose(self) -> None:
         await self._clients.aclose()
 
-    async def _request(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    async def _request(self, path: str, body: dict[str, Any] | None, on_text: OnText | None = None) -> dict[str, Any]:
         sent = b"" if body is None else _as_json(body)
         most_bytes = LISTING_BYTES if body is None else _most_bytes(body, len(sent))
         # The place is kept while waiting: a server that says "too many requests" should see fewer of them.
@@ -155,26 +160,30 @@ class Endpoint:
             attempt = 0
             while True:
                 attempt += 1
-                answer = await self._attempt(path, sent, most_bytes)
+                stream = None if on_text is None else Stream(lambda text: on_text(self.clean(text)))
+                answer = await self._attempt(path, sent, most_bytes, stream)
                 if not isinstance(answer, _Failure):
                     self._answered.set()
                     return answer
                 unknown = not self._answered.is_set()
                 hasty = not self._insists and answer.status is None
                 retries = PROBE_RETRIES if hasty or (unknown and answer.nobody) else self._retries
-                if not answer.again or attempt > min(retries, self._retries):
+                begun = stream is not None and stream.begun
+                if begun or not answer.again or attempt > min(retries, self._retries):
                     tried = f" ({attempt} attempts)" if attempt > 1 else ""
                     useless = unknown and (answer.nobody or answer.status in (401, 403))
                     kind = UnreachableError if useless else BackendError
                     raise kind(self.clean(f"{answer.message}{tried}"), status=answer.status)
                 await self._sleep(_wait_s(attempt, answer.wait_s))
 
-    async def _attempt(self, path: str, sent: bytes, most_bytes: int) -> dict[str, Any] | _Failure:
+    async def _attempt(
+        self, path: str, sent: bytes, most_bytes: int, stream: Stream | None
+    ) -> dict[str, Any] | _Failure:
         """One request from the connection to the last byte, within the timeout."""
         asked = path if "://" in path else f"{self.shown}/{path}"
         try:
             async with asyncio.timeout(self._timeout_s):
-                reply = await self._exchange(asked, sent, most_bytes)
+                reply = await self._exchange(asked, sent, most_bytes, stream)
         except TimeoutError:
             return _Failure(f"{asked} gave no whole answer within {self._timeout_s:g} s", again=True)
         except httpx.HTTPError as error:
@@ -194,13 +203,17 @@ class Endpoint:
         said = self._said(_decoded(reply.body))
         return _Failure(f"{asked} answered with something that is not a JSON object: '{said}'", status=200)
 
-    async def _exchange(self, url: str, sent: bytes, most_bytes: int) -> _Reply:
+    async def _exchange(self, url: str, sent: bytes, most_bytes: int, stream: Stream | None) -> _Reply:
         headers = {"Content-Type": "application/json"} if sent else {}
         with self._clients.one() as client:
             request = client.build_request("POST" if sent else "GET", url, content=sent or None, headers=headers)
             response = await client.send(request, stream=True)
+            if not (response.is_success and is_stream(response.headers.get("content-type", ""))):
+                stream = None
             try:
-                body = await read(response, most_bytes if response.is_success else ERROR_BYTES, self._large)
+                limit = most_bytes if response.is_success else ERROR_BYTES
+                body = await read(response, limit, self._large, None if stream is None else stream.feed)
+                body = body if stream is None else _as_json(stream.answer())
             except BodyError as error:
                 if response.is_success:
                     raise

@@ -8,7 +8,8 @@ and error. Forward passes run in one worker thread, so the event loop stays free
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +20,7 @@ from arbitrag.llm.base import (
     Inspection,
     Likelihood,
     Offer,
+    OnText,
     Price,
     Prompt,
     Sampling,
@@ -119,6 +121,13 @@ class Engine:
 
         Raises UsageError for impossible settings, ContextError when the prompt alone exceeds the context.
         """
+        return await self._generate(prompt, sampling, None)
+
+    async def stream(self, prompt: Prompt, sampling: Sampling, on_text: OnText) -> Generation:
+        """As ``generate``, with the text after every step; a model in a process of its own gives it at the end."""
+        return await self._generate(prompt, sampling, on_text)
+
+    async def _generate(self, prompt: Prompt, sampling: Sampling, on_text: OnText | None) -> Generation:
         _check(sampling)
         ids = self._prompt_ids(prompt)
         window = self.facts.context_tokens
@@ -128,7 +137,7 @@ class Engine:
             sampling=sampling,
             limit=min(sampling.max_tokens, room),
             eos_ids=self._codec.eos_ids,
-            stops=stop_rule(self._codec.decode, sampling.stop),
+            stops=self._told(stop_rule(self._codec.decode, sampling.stop), sampling.stop, on_text),
             random=_random(sampling),
             prompt=len(ids),
         )
@@ -138,6 +147,22 @@ class Engine:
             text = text[:end]
             logprobs = logprobs[: self._tokens_of(written, end)]
         return Generation(text, finish, tuple(logprobs) if sampling.logprobs else None, tokens)
+
+    def _told(
+        self, stops: Callable[[list[int]], bool] | None, stop: Sequence[str], on_text: OnText | None
+    ) -> Callable[[list[int]], bool] | None:
+        """The stop rule, which looks at every step's text, telling it to the event loop as well."""
+        if on_text is None:
+            return stops
+        loop = asyncio.get_running_loop()
+
+        def look(written: list[int]) -> bool:
+            text = self._codec.decode(written)
+            with suppress(RuntimeError):  # the loop is gone, and with it whoever listened
+                loop.call_soon_threadsafe(on_text, text[: first_stop(text, stop)])
+            return stops is not None and stops(written)
+
+        return look
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         """Likelihoods of the continuations, after what the codec leads in with; the prompt is read once for all.

@@ -21,6 +21,7 @@ from arbitrag.llm.base import (
     Generation,
     Inspection,
     Offer,
+    OnText,
     Price,
     Prompt,
     Reading,
@@ -43,6 +44,7 @@ from arbitrag.llm.probe import (
     way_of,
 )
 from arbitrag.llm.scoring import as_json, together
+from arbitrag.llm.streamed import OPTIONS
 from arbitrag.llm.tokenizer import as_text
 from arbitrag.plain import from_plain
 from arbitrag.text import one_line
@@ -218,17 +220,30 @@ class OpenAILLM:
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         """Raises BackendError when the server fails after all retries, withholds the text, or sends none."""
+        return await self._generate(prompt, sampling, None)
+
+    async def stream(self, prompt: Prompt, sampling: Sampling, on_text: OnText) -> Generation:
+        """As ``generate``, with the text as the server streams it; one that refuses to stream is asked without."""
+        try:
+            return await self._generate(prompt, sampling, on_text)
+        except BackendError as error:
+            if error.status not in (400, 404, 405, 415, 422, 501):
+                raise
+            return await self._generate(prompt, sampling, None)
+
+    async def _generate(self, prompt: Prompt, sampling: Sampling, on_text: OnText | None) -> Generation:
         prompt = self._prompt(prompt)
+        streamed = {} if on_text is None else OPTIONS
         path = "chat/completions" if prompt.messages else "completions"
         request = _Request(self._model, prompt, sampling)
         limit = self._at_hand().limit if prompt.messages else LIMITS[0]
         try:
-            answer = await self._endpoint.post(path, request.body(limit))
+            answer = await self._endpoint.post(path, request.body(limit) | streamed, on_text)
         except BackendError as error:
             if not prompt.messages or not wants_other_limit(error, limit):
                 raise
             other = LIMITS[1 - LIMITS.index(limit)]
-            answer = await self._endpoint.post(path, request.body(other))
+            answer = await self._endpoint.post(path, request.body(other) | streamed, on_text)
             self._learned(replace(self._at_hand(), limit=other))
         with self._reading():
             return replies.generation(

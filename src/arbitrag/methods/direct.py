@@ -20,6 +20,7 @@ class Direct:
     name: ClassVar[str] = "direct"
     needs: ClassVar[Need] = Need.GENERATE
     cost: ClassVar[str] = "1 answer"
+    streams: ClassVar[bool] = True  # the one text that is written is the answer
     paper: ClassVar[str] = "baseline"
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:

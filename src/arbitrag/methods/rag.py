@@ -21,6 +21,7 @@ class Rag:
     name: ClassVar[str] = "rag"
     needs: ClassVar[Need] = Need.GENERATE | Need.RETRIEVE
     cost: ClassVar[str] = "1 answer"
+    streams: ClassVar[bool] = True  # the one text that is written is the answer
     paper: ClassVar[str] = "baseline"
 
     k: int = setting(20, "passages that are looked up; those that fit into --context-tokens are read")

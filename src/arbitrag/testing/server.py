@@ -257,6 +257,8 @@ class ScriptedServer:
         else:
             status, answer = self._answer(request)
             extra, body = fault.headers if fault else {}, json.dumps(answer)
+            if status == 200 and isinstance(request.body, dict) and request.body.get("stream"):
+                extra, body = {"Content-Type": "text/event-stream", **extra}, _events(answer)
         content = body if isinstance(body, bytes) else body.encode("utf-8", "surrogateescape")
         head = {"Content-Type": "application/json", "Content-Length": str(len(content)), **extra}
         shown = "".join(f"{name}: {value}\r\n" for name, value in head.items())
@@ -367,3 +369,17 @@ def _prompt(body: Mapping[str, Any], text_of: Callable[[Sequence[int]], str]) ->
 
 def _usage(read: int, written: int) -> dict[str, Any]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _events(answer: Mapping[str, Any]) -> str:
+    """An answer as a server streams it: an event a word, the reason why it ended, the tokens."""
+    (choice,) = answer["choices"]
+    chat = "message" in choice
+    words = _TOKEN.findall(choice["message"]["content"] if chat else choice["text"])
+    pieces: list[dict[str, Any]] = [{"delta": {"content": word}} if chat else {"text": word} for word in words]
+    pieces.append({"delta": {}, "finish_reason": choice["finish_reason"]})
+    if not chat:
+        pieces[-1] = {"text": "", "finish_reason": choice["finish_reason"]}
+    events: list[dict[str, Any]] = [{"choices": [{"index": 0, **piece}]} for piece in pieces]
+    events.append({"choices": [], "usage": answer["usage"]})
+    return "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
