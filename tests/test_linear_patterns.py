@@ -140,6 +140,7 @@ def test_passages_are_fitted_in_linear_time() -> None:
 
 # Patterns that meet no document, question or reply, and where they are met by tests of their own.
 ELSEWHERE = {
+    "cli/bench_difference.py:_HASH": "the settings of a run, of bounded length",
     "cli/doctor.py:_required": "metadata of installed packages",
     "cli/help.py:_RANGE": "help texts of our own",
     "cli/help.py:_TYPE": "help texts of our own",
@@ -154,7 +155,6 @@ ELSEWHERE = {
     "llm/onnx.py:_STATE": "names in a model's file",
     "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
     "llm/tokenizer.py:_any_of": "control tokens, which are literals in it",
-    "worked/case.py:_said": "scripted replies of our own",
 }
 BY_ANOTHER_TEST = ("retrieve/", "data/", "encode/", "integrations/", "train/")
 MEASURED = {
