@@ -118,5 +118,5 @@ def test_no_other_questions_are_looked_up_there(questions: Path, tmp_path: Path,
 def test_a_model_that_is_not_the_lab_has_no_world(tmp_path: Path, command: Command) -> None:
     """The questions of the lab, for another model: what it would read has to be named."""
     run = tmp_path / "run.db"
-    ran = command("bench", "run", run, "--questions", LAB_SET, "--llm", "openai:x@http://127.0.0.1:9/v1")
+    ran = command("bench", "run", run, "--questions", LAB_SET, "--llm", "openai:x@http://127.0.0.1:9/v1", "--foreign")
     assert (ran.status, "no index is named" in ran.err, run.exists()) == (2, True, False)

@@ -18,6 +18,7 @@ from arbitrag.errors import BackendError
 from arbitrag.evaluate.runner import Tally
 from arbitrag.evaluate.store import Store
 from arbitrag.llm.base import Prompt
+from arbitrag.llm.manifest import Manifest
 from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
 from arbitrag.testing.server import Fault
 from arbitrag.trust import FromFile
@@ -492,3 +493,24 @@ def test_a_refused_method_does_not_join_a_run(
     with Store.open(path) as store:
         assert [system.name for system in store.systems] == ["direct"]
         assert len(store.meta["sessions"]) == 1
+
+
+def test_the_labs_questions_are_for_models_that_know_its_world(
+    script: Script, path: Path, tmp_path: Path, command: Command
+) -> None:
+    asked = ("--questions", "lab:questions?count=4", "--method", "rag")
+    foreign = ("--llm", "openai:m@http://127.0.0.1:9/v1")
+    ran = command("bench", "run", path, *asked, *foreign)
+    assert ran.status == 2
+    assert ran.err.startswith("UsageError: openai:m@http://127.0.0.1:9/v1 was not trained on the lab's invented world")
+    assert "insist: --foreign" in ran.err
+    assert (path.exists(), script.asked) == (False, [])
+    assert command("bench", "run", path, *asked, *foreign, "--foreign").status == 0
+    assert command("bench", "run", path, *asked, "--llm", "lab").status == 0
+    assert command("bench", "run", path, "--llm", "openai:other@http://127.0.0.1:9/v1").status == 2
+    folder = tmp_path / "model"
+    folder.mkdir()
+    named = ("--llm", f"onnx:{folder}")
+    assert "was not trained" in command("bench", "run", path, *named).err
+    Manifest("mine", {}, 1, 9, "fp32", world={"version": 1, "seed": 7}).write(folder)
+    assert command("bench", "run", path, *named).status == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,14 @@ def test_a_set_of_the_lab_is_built_and_its_examples_are_shown(
     out = tmp_path / "trd"
     given = ("--size", "40", "--llm", "lab", "-o", out, "--examples", "2", "--into", page)
     ran = command("data", "build-trd", "--from", "lab", *given)
-    assert (ran.status, ran.err) == (0, "")
+    assert ran.status == 0
+    parts = r"([\d,]+) from memory \(FA .*, FI .*, FE .*, RA .*\), ([\d,]+) with passages \(FA .*\)"
+    every = r"([\d,]+) when every question passes at once"
+    said = re.fullmatch(rf"at most ([\d,]+) requests: {parts}; {every}\n", ran.err)
+    assert said is not None
+    most, memory, read, least = (int(each.replace(",", "")) for each in said.groups())
+    assert (most, least) == (memory + read, 40 + 28)
+    assert least <= len(lab[0].prompts) <= most
     assert "40 questions about" in ran.out
     assert page.read_text().count("   - corrupted: ") == 4
     assert (out / "examples.md").read_text() in page.read_text()
@@ -133,3 +141,88 @@ def test_a_stopped_build_says_that_it_goes_on(
     assert ran.status == 130
     assert "trd holds the answers of a build that did not finish; they are not asked for again" in ran.err
     assert "every answer so far is kept in" in ran.err
+
+
+PAID = "openai:gpt-4o-mini"
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Path:
+    """A folder with facts of one's own, enough that a build begins to ask."""
+    folder = tmp_path / "facts"
+    folder.mkdir()
+    rows = [
+        {
+            "id": f"f{n}",
+            "subject": f"Museum {n}",
+            "answer": f"Mira {n}",
+            "type": "person",
+            "questions": [f"Who runs Museum {n}?"],
+        }
+        for n in range(20)
+    ]
+    told = [{"fact": f"f{n}", "text": f"Mira {n} runs Museum {n}."} for n in range(20)]
+    names = [{"name": f"Jon {n}", "type": "person", "popularity": n} for n in range(20)]
+    for name, found in (("facts", rows), ("passages", told), ("entities", names)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
+    return folder
+
+
+@pytest.fixture
+def paid(monkeypatch: pytest.MonkeyPatch) -> ScriptedLLM:
+    backend = ScriptedLLM(lambda prompt: "I don't know", name=PAID)
+    monkeypatch.setattr("arbitrag.llm.open_llm", lambda address, **_: backend)
+    return backend
+
+
+def test_a_model_that_may_cost_money_is_not_asked_without_a_word(
+    command: Command, tmp_path: Path, facts: Path, paid: ScriptedLLM
+) -> None:
+    build = ("data", "build-trd", "--from", facts, "--llm", PAID, "-o", tmp_path / "trd")
+    ran = command(*build)
+    assert ran.status == 2
+    assert ran.err.startswith("at most 40 requests: 20 from memory (FA 5, FI 15, FE 0, RA 0), 20 with passages (")
+    assert f"UsageError: {PAID} is not on this machine, and may cost money; to ask all the same, type" in ran.err
+    assert "again with --yes" in ran.err
+    assert not paid.prompts
+    assert not (tmp_path / "trd").exists()
+    assert "no question of the category FA is left" in command(*build, "--yes").err
+    assert paid.prompts
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("n\n", False), ("y\n", True)])
+def test_somebody_at_a_terminal_is_asked(
+    answer: str,
+    asked: bool,
+    command: Command,
+    tmp_path: Path,
+    facts: Path,
+    paid: ScriptedLLM,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("arbitrag.cli.data_build._is_terminal", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda text, err: "cost money. Ask?" in text and answer == "y\n")
+    ran = command("data", "build-trd", "--from", facts, "--llm", PAID, "-o", tmp_path / "trd")
+    assert ran.status == 1
+    assert bool(paid.prompts) == asked
+    assert ran.err.endswith("nothing was asked\n") != asked
+
+
+def test_a_model_on_this_machine_is_not_asked_about(
+    command: Command, tmp_path: Path, facts: Path, paid: ScriptedLLM
+) -> None:
+    local = "openai:m@http://127.0.0.1:9/v1"
+    ran = command("data", "build-trd", "--from", facts, "--llm", local, "-o", tmp_path / "trd")
+    assert "may cost money" not in ran.err
+    assert paid.prompts
+
+
+def test_a_set_of_the_lab_is_not_validated_by_a_model_that_cannot_know_it(
+    command: Command, tmp_path: Path, paid: ScriptedLLM
+) -> None:
+    build = ("data", "build-trd", "--from", "lab", "--llm", PAID, "-o", tmp_path / "trd")
+    ran = command(*build)
+    assert ran.status == 2
+    assert ran.err.startswith(f"UsageError: {PAID} was not trained on the lab's invented world, which a set from the")
+    assert not paid.prompts
+    assert "was not trained" not in command(*build, "--foreign", "--yes").err

@@ -404,3 +404,13 @@ def test_a_limit_of_money_needs_a_price(script: Script, questions: Path, command
     assert command("ask", *DIRECT, "--questions", questions, "--max-cost", "1", "--price", "1,2").status == 0
     single = command("ask", "Who?", *DIRECT, "--max-tokens", "5")
     assert single.err.startswith("UsageError: --max-tokens and --max-cost are for many questions")
+
+
+def test_the_labs_questions_are_for_models_that_know_its_world(script: Script, command: Command) -> None:
+    asked = ("ask", "--method", "direct", "--questions", "lab:questions?count=4")
+    ran = command(*asked, "--llm", "openai:gpt-4o-mini")
+    assert ran.status == 2
+    assert ran.err.startswith("UsageError: openai:gpt-4o-mini was not trained on the lab's invented world, which lab:")
+    assert not script.asked
+    assert command(*asked, "--llm", "openai:gpt-4o-mini", "--foreign").status == 0
+    assert command(*asked, "--llm", "lab").status == 0

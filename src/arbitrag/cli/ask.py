@@ -11,6 +11,7 @@ import typer
 
 from arbitrag.cli import complete
 from arbitrag.cli.config import Config, configured
+from arbitrag.cli.foreign import Foreign, refuse_foreign
 from arbitrag.cli.parts import (
     Address,
     AsJson,
@@ -103,6 +104,7 @@ def ask(
     ] = None,
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
+    foreign: Foreign = False,
     as_json: AsJson = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print every call and decision as well.")] = False,
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace, for replay.")] = None,
@@ -154,6 +156,8 @@ def ask(
     from arbitrag.data.asking import questions_to_ask
 
     parts.model()  # before anything is read
+    if (questions or "").startswith("lab:") and llm is not None and not foreign:
+        refuse_foreign([llm], f"{questions} asks", "--foreign")
     asked = questions_to_ask(questions or "-")  # out here: in an event loop Ctrl-C would wait for the input's end
     return asyncio.run(answer_many(asked, parts, out, concurrency, budget_from(max_tokens, max_cost)))
 

@@ -10,6 +10,7 @@ import typer
 from arbitrag.cli import bench_report, complete
 from arbitrag.cli.bench_parts import Options
 from arbitrag.cli.config import Config, configured
+from arbitrag.cli.foreign import Foreign
 from arbitrag.cli.help import App
 from arbitrag.cli.parts import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
 
@@ -93,6 +94,7 @@ def run(
     concurrency: Concurrency = 64,
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
+    foreign: Foreign = False,
     traces: Traces = False,
     as_json: AsJson = False,
     config: Config = None,
@@ -138,7 +140,7 @@ def run(
         if told := configuration.told(*methods):
             complain(f"Settings: {told}")
     found = configuration.source("--llm")
-    session = Session(path, options, prices or (), concurrency, traces, budget=budget, found=found)
+    session = Session(path, options, prices or (), concurrency, traces, budget=budget, found=found, foreign=foreign)
     return session.run(questions or (), methods, llms or (), limit, as_json)
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 from arbitrag.address import same_address, shown, without_secrets
 from arbitrag.budget import Budget
 from arbitrag.cli.bench_parts import Options, command_again, open_kits, prices_of, refuse_strangers
+from arbitrag.cli.foreign import refuse_foreign
 from arbitrag.cli.output import complain, progress, say_json
 from arbitrag.cli.parts import model_from
 from arbitrag.data.reading import LAB as LAB_QUESTIONS
@@ -46,6 +47,7 @@ class Session:
     traces: bool
     retry: bool = False
     budget: Budget | None = None
+    foreign: bool = False
     store: Store | None = None
     llms: Sequence[str] = ()  # the models of this session
     typed: frozenset[str] = frozenset()  # methods that a person typed
@@ -65,6 +67,10 @@ class Session:
             typed, self.options = self.options, self.options.over(remembered, str(self.path))
             sets = self._sets(questions, limit)
             systems = self._systems(methods, llms, remembered)
+            about_lab = next((each.name for each in sets if each.name.partition("?")[0] == LAB_QUESTIONS), None)
+            if about_lab is not None and not self.foreign:
+                asked = systems if questions else llms  # what goes on as it began was let in before
+                refuse_foreign(asked, f"the questions of {about_lab} are", "--foreign")
             self.typed = frozenset(methods)
             self.options = replace(self.options, passages=self._passages(sets))
             self.options = replace(self.options, index=self._index(questions, systems, typed.index))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arbitrag.cli.foreign import Foreign, refuse_foreign
 from arbitrag.cli.parts import AsJson
 
 if TYPE_CHECKING:
@@ -86,8 +88,10 @@ def build_trd(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="FILE", help="Put them between the marks of this markdown file.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask models that may cost money without asking first.")] = False,
+    foreign: Foreign = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Build questions in four scenarios (after BRIDGE's TRD), each validated by models: train, validation and test.
 
     A build that was stopped goes on where it was when the same command is typed again.
@@ -105,12 +109,16 @@ def build_trd(
     recipe = _recipe(source, given, seed, telling)
     sources = Sources(nq_train, nq_dev, taqa or (), wikidata, paragraphs, cutoff)
     _refuse_misplaced(source, sources, world, world_version)
+    if source == _LAB and not foreign:
+        refuse_foreign(llm or (), "a set from the lab is", "--foreign")
     if answers_kept(out):
         complain(f"{out} holds the answers of a build that did not finish; they are not asked for again")
 
-    async def go() -> Built:
+    async def go() -> Built | None:
         async with AsyncExitStack() as opened:
             material, models = await _opened(source, llm or (), sources, world, world_version, opened)
+            if not _agreed(material, recipe, llm or (), out, yes):
+                return None
             return await _build(material, models, recipe, out, concurrency, replace)
 
     try:
@@ -118,7 +126,45 @@ def build_trd(
     except KeyboardInterrupt:
         complain(f"every answer so far is kept in {out}; the same command goes on from there")
         raise
+    if built is None:
+        complain("nothing was asked")
+        return 1
     _say(built, out, examples, into, as_json=as_json)
+    return 0
+
+
+def _agreed(material: Material, recipe: Recipe, llms: Sequence[str], out: Path, yes: bool) -> bool:
+    """Say how many requests it will be, and ask before a model that may cost money gets the first.
+
+    Raises UsageError where there is nobody to ask.
+    """
+    from arbitrag.address import shown
+    from arbitrag.cli.output import complain
+    from arbitrag.data.trd import answers_kept, calls
+    from arbitrag.errors import UsageError
+    from arbitrag.text import one_line
+    from arbitrag.trust import is_local
+
+    found = calls(material, recipe, len(llms))
+    stages = (("from memory", found.memory), ("with passages", found.passages))
+    listed = ", ".join(
+        f"{sum(most for _, most in stage.values()):,} {name} "
+        f"({', '.join(f'{category} {most:,}' for category, (_, most) in stage.items())})"
+        for name, stage in stages
+    )
+    again = "; what was answered before is not asked again" if answers_kept(out) else ""
+    complain(f"at most {found.most:,} requests: {listed}; {found.least:,} when every question passes at once{again}")
+    paid = [one_line(shown(llm), 200) for llm in llms if not is_local(llm)]
+    if not paid or yes:
+        return True
+    costly = f"{' and '.join(paid)} {'is' if len(paid) == 1 else 'are'} not on this machine, and may cost money"
+    if not _is_terminal():
+        raise UsageError(f"{costly}; to ask all the same, type the command again with --yes")
+    return typer.confirm(f"{costly}. Ask?", err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 async def _build(

@@ -97,6 +97,33 @@ async def build(
     return Built(rows, report)
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Requests to models that a build makes, by category: at least, when every draft passes at once, and at most."""
+
+    memory: Mapping[Category, tuple[int, int]]
+    passages: Mapping[Category, tuple[int, int]]
+
+    @property
+    def least(self) -> int:
+        return sum(least for stage in (self.memory, self.passages) for least, _ in stage.values())
+
+    @property
+    def most(self) -> int:
+        return sum(most for stage in (self.memory, self.passages) for _, most in stage.values())
+
+
+def calls(material: Material, recipe: Recipe, models: int) -> Calls:
+    """What validating costs, before anything is asked. Raises what ``build`` raises for a recipe that cannot be."""
+    _check(recipe, material)
+    drafts = Drafts(material, recipe)
+    memory = {}
+    for category in CATEGORIES:
+        most, wanted = drafts.most(category), _wanted(recipe.size, category)
+        memory[category] = (models * (most if wanted is None else min(most, wanted)), models * most)
+    return Calls(memory, {category: found for category, found in memory.items() if category != "FE"})
+
+
 def answers_kept(folder: Path) -> bool:
     """Whether an earlier build of this folder stopped before its end."""
     return (folder / ANSWERS).is_dir() and not (folder / CARD).exists()

@@ -93,6 +93,10 @@ class Drafts:
             else:
                 self.removed[category][found] += 1
 
+    def most(self, category: Category) -> int:
+        """How many drafts there can be of a category; some of them may turn out not to be one."""
+        return sum(1 for _ in self._turns(category))
+
     @cached_property
     def split_of(self) -> Mapping[str, str]:
         """The split of every subject: all facts about one stand in the same, each split near its share of the facts."""
