@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import needs
 import pytest
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
@@ -75,6 +76,7 @@ class TestAnUpdate:
         update_index(None, idx)
         assert sources(idx) == {"b/b.md", "c/c.md"}
 
+    @needs.links
     def test_a_folder_is_the_same_under_another_name(
         self, tmp_path: Path, idx: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
