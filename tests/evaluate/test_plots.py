@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_parts import item, rows, system
+from report_parts import item, made, rows, system
 
 from arbitrag.evaluate.page import page
 from arbitrag.evaluate.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, plots, ticks
 from arbitrag.evaluate.questions import QuestionSet
+from arbitrag.evaluate.refusals import risk_coverage
 from arbitrag.evaluate.report import Report, report
 from arbitrag.evaluate.store import Plan, Row, Store
 from arbitrag.types import Passage, Strategy, Usage
@@ -94,6 +95,24 @@ def test_risk_is_drawn_against_coverage_with_a_curve_where_a_score_orders_answer
     assert plot.series[0].marks[0].words == "left: 22.2% wrong of the 90.0% answered"
 
 
+def test_the_thinned_curve_has_points_of_the_whole_one(tmp_path: Path) -> None:
+    items = [item(n + 1, "right") for n in range(200)]
+    answers = ["right" if n % 3 else "wrong" for n in range(200)]
+    scores = [{"confidence": (n * 37 % 101) / 101} for n in range(200)]
+    found = rows("one", answers, [M] * 200, scores=scores)
+    path = made(tmp_path / "run.db", found, systems=[system("one")], items=items)
+    with Store.open(path) as store:
+        ordered = report(store, resamples=10).sets[0].figures[0].ordered
+    assert ordered is not None
+    right = [answer == "right" for answer in answers]
+    whole = risk_coverage(right, [score["confidence"] for score in scores]).points
+    points = [(point.coverage, point.risk) for point in whole]
+    assert len(points) == 101
+    assert len(ordered.curve) == 60
+    assert set(ordered.curve) <= set(points)
+    assert (ordered.curve[0], ordered.curve[-1]) == (points[0], points[-1])
+
+
 def test_every_place_is_within_the_drawing(attacked: Report) -> None:
     for found in attacked.sets:
         for plot in plots(attacked, found):
@@ -125,10 +144,10 @@ def test_ticks_are_round(first: float, last: float, log: bool, found: list[float
 
 
 def test_the_page_begins_with_the_answer_and_draws_the_plots(attacked: Report) -> None:
-    made = page(attacked)
-    body = made[made.index("<body>") :]
+    written = page(attacked)
+    body = written[written.index("<body>") :]
     assert body.index('class="answer"') < body.index("<h2>") < body.index("<svg")
     assert re.findall(r"<p>(Highest|No system|Best)", body)
-    assert made.count("<figure") == 5  # three of the first set, two of the second
-    assert "<script" not in made
+    assert written.count("<figure") == 5  # three of the first set, two of the second
+    assert "<script" not in written
     assert "http" not in re.sub(r'content="[^"]*"', "", body).replace("http-equiv", "")
