@@ -8,7 +8,7 @@ half-way.
 
 Not counted, because nobody says it: what a server charges for a request that it failed or that was cancelled, and
 embeddings. A backend that does not know the tokenizer gives an upper bound (``most_tokens``), since no token is shorter
-than a byte; a server that reports no usage is counted with that bound.
+than a byte; a server that reports no usage, or one that cannot be, is counted with that bound.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ class Budget:
         try:
             answer = await ask()
             used = answer.tokens
-            silent = not (used.read or used.reused or used.written)
+            doubtful = isinstance(answer, Generation | Scores) and answer.doubt
+            silent = doubtful or not (used.read or used.reused or used.written)
             self.tokens += bound[0] if silent else used.read + used.reused + used.written
             self.money += bound[1] if silent else money_of(used, price) or 0.0
             return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,13 @@ async def test_questions_beyond_the_budget_are_failures_of_their_own_kind() -> N
     assert 20 * len(answered) == budget.tokens <= 100
     assert left
     assert {type(each.error) for each in left} == {BudgetError}
+
+
+async def test_a_report_that_cannot_be_is_counted_as_the_most_that_it_can_be() -> None:
+    class Lying(Meter):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            return replace(await super().generate(prompt, sampling), doubt="prompt_tokens -5")
+
+    budget = Budget(max_tokens=100)
+    await MeteredLLM(Lying(Tokens(0, 0, 1)), budget).generate(PROMPT, SAMPLING)
+    assert budget.tokens == 10 + 10
