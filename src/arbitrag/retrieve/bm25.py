@@ -343,7 +343,7 @@ def _stamp(folder: Path) -> Stamp:
     """What changes with every update; empty when the index is gone, whose open files can still be searched."""
     try:
         stats = [path.stat() for path in (folder / FILE, folder / WORDS / META)]
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:  # where more is wrong, it is said when it is opened
         return ()
     return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
 

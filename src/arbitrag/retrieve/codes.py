@@ -65,8 +65,7 @@ def _read(folder: Path, vectors: Vectors) -> Any:
 
     manifest = vectors.manifest
     path = _path(folder, manifest)
-    if _crc(path) != manifest.codes_crc:
-        raise corrupt(folder.parent, f"{VECTORS}/{path.name} was changed after it was written")
+    check_codes(folder, manifest)
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
@@ -119,6 +118,13 @@ def _fitted(vectors: Vectors) -> Any:
     finally:
         faiss.omp_set_num_threads(threads)
     return index
+
+
+def check_codes(folder: Path, manifest: VectorManifest) -> None:
+    """Raise IndexFileError when the file with the codes is damaged, OSError when it is missing or cannot be read."""
+    path = _path(folder, manifest)
+    if manifest.coded and _crc(path) != manifest.codes_crc:
+        raise corrupt(folder.parent, f"{VECTORS}/{path.name} was changed after it was written")
 
 
 def _path(folder: Path, manifest: VectorManifest) -> Path:

@@ -212,6 +212,6 @@ def _candidates(
 def _stamp(folder: Path) -> tuple[int, ...]:
     try:
         found = (folder / VECTORS_FILE).stat()
-    except FileNotFoundError:
+    except OSError:  # what is wrong is said when it is read
         return ()
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -16,7 +16,7 @@ from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import IndexFileError
 from arbitrag.files import check_writable
-from arbitrag.retrieve.codes import update_codes
+from arbitrag.retrieve.codes import check_codes, update_codes
 from arbitrag.retrieve.document import encoded_text
 from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
 from arbitrag.retrieve.vectors import (
@@ -24,6 +24,7 @@ from arbitrag.retrieve.vectors import (
     VectorManifest,
     passage_key,
     read_vector_manifest,
+    settled,
     tags_of,
 )
 from arbitrag.text import printable
@@ -80,7 +81,9 @@ class Embedder:
         self._runner = asyncio.Runner()
         self._under_way: tuple[dict[int, Passage], Future[np.ndarray]] | None = None
         try:
-            self._log = VectorLog(index / VECTORS, self._manifest(index, new))
+            manifest = self._manifest(index, new)
+            settled(index / VECTORS, lambda found: check_codes(index / VECTORS, found))
+            self._log = VectorLog(index / VECTORS, manifest)
         except BaseException:
             self._stop()
             raise

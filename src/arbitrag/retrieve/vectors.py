@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import stat
 import zlib
@@ -364,6 +365,9 @@ class VectorLog:
 def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape, dtype)
-    if not stat.S_ISREG(path.stat().st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{VECTORS}/{path.name} is not a regular file")
+    if status.st_size < math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{VECTORS}/{path.name} is shorter than it was")
     return np.memmap(path, dtype, mode="r", shape=shape)
