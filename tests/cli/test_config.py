@@ -212,6 +212,12 @@ def test_a_run_takes_what_is_set_when_it_begins_and_then_goes_on_as_it_began(fol
     assert "Settings" not in again.err
 
 
+def test_the_form_of_an_answer_can_be_set(folder: Path, command: Command) -> None:
+    write(folder, 'llm = "lab"\nindex = "lab"\nanswer = "long"\n')
+    assert answered(command)["long"] is not None
+    assert answered(command, "--answer", "short")["long"] is None
+
+
 def test_what_is_typed_stands_in_place_of_what_is_set_beside_it(folder: Path, command: Command) -> None:
     write(folder, 'llm = "lab"\nindex = "no.idx"\nprice = "1,1"\n')
     (folder / "p.jsonl").write_text('{"text": "Oskar Brend directed it."}\n')

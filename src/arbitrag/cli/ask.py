@@ -97,7 +97,8 @@ def ask(
         typer.Option("--writing-tokens", min=1, metavar="NUMBER", help="For what a method writes on the way."),
     ] = 256,
     answer: Annotated[
-        Form, typer.Option("--answer", help="short, or long: also in sentences that cite the passages.")
+        Form,
+        typer.Option("--answer", metavar="short|long", help="Long: also in sentences that cite the passages."),
     ] = Form.SHORT,
     price: Annotated[
         str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")

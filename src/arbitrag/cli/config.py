@@ -22,15 +22,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from arbitrag.errors import DataError, UsageError, nearest
 from arbitrag.text import one_line
-from arbitrag.trust import FromFile
+
+if TYPE_CHECKING:
+    from arbitrag.trust import FromFile
 
 NAME = "arbitrag.toml"
 NAMED = "ARBITRAG_CONFIG"
@@ -67,6 +69,7 @@ KEYS = (
     Key("mode"),
     Key("where", dict),
     Key("method"),
+    Key("answer"),
     Key("price"),
     Key("cache", path=True, named="RESPONSE_CACHE"),  # ARBITRAG_CACHE is where the answers of probes are kept
     Key("wording", path=True),
@@ -188,6 +191,8 @@ class _File:
     def read(cls, path: Path, named: bool) -> _File:
         import tomllib
 
+        from arbitrag.trust import FromFile
+
         try:
             if path.stat().st_size > LARGEST:
                 raise DataError(f"{path} is no file of settings: it is larger than {LARGEST:,} bytes")
@@ -231,7 +236,7 @@ class _File:
         if not fits or (key.kind is not str and value <= 0):
             what = kinds.get(key.kind, "a text in quotes")
             raise self._wrong(key.name, what if key.kind is str else f"{what} above 0", value)
-        source = None if self.source is None else FromFile(self.source.file, key.option)
+        source = None if self.source is None else replace(self.source, option=key.option)
         return Value((self._typed(key, str(value), source),), *origin, source)
 
     def _typed(self, key: Key, text: str, source: FromFile | None) -> str:
@@ -333,8 +338,6 @@ def _apply(context: typer.Context, named: str | None) -> str | None:
 
 def configured(context: typer.Context) -> Configuration:
     """What was set for this command, with what of it is used: what is not typed."""
-    from dataclasses import replace
-
     configuration: Configuration = context.meta[_META]
     taken = {
         option: str(parameter.name)

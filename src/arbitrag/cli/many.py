@@ -6,12 +6,13 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+from arbitrag.address import shown
 from arbitrag.budget import Budget
-from arbitrag.cli.output import complain, progress, say_json
+from arbitrag.cli.output import complain, progress, say_json, waiting
 from arbitrag.cli.parts import Parts
 from arbitrag.cli.results import ResultFile
 from arbitrag.data.asking import Asked
@@ -38,12 +39,14 @@ async def answer_many(
         complain(f"Settings: {told}")
     method, questions = parts.chosen(), asked.questions
     given = _given(asked, parts)
-    async with parts.kit(None if given is None else ()) as kit:
+    async with AsyncExitStack() as opened:
+        with waiting(f"Opening {shown(parts.model())}"):
+            kit = await opened.enter_async_context(parts.kit(None if given is None else ()))
         run = _settings_of_run(method, kit, given is not None) | ({"form": "long"} if parts.form == "long" else {})
         digests = {name: _digest(passages) for name, passages in (given or {}).items()}
         opening = nullcontext() if out is None else ResultFile.opened(out, questions, run, digests)
         with opening as file:
-            waiting = [question for question in questions if file is None or question.id not in file.finished]
+            to_ask = [question for question in questions if file is None or question.id not in file.finished]
             if budget is not None and file is not None:
                 budget.tokens, budget.money = file.spent
             put = _said if file is None else file.append
@@ -52,8 +55,8 @@ async def answer_many(
                 own = {"given": digests[row["id"]]} if given is not None else {}
                 put({**row, **own, "run": run})
 
-            done, failed, seconds = await _answer(waiting, method, kit, concurrency, write, given, budget, parts.form)
-    before = len(questions) - len(waiting)
+            done, failed, seconds = await _answer(to_ask, method, kit, concurrency, write, given, budget, parts.form)
+    before = len(questions) - len(to_ask)
     rate = f", {done / seconds:.1f} a second" if done and seconds else ""
     complain(
         f"{done - failed} answered, {failed} failed"
@@ -65,7 +68,7 @@ async def answer_many(
         again = "run the same command with a higher limit" if out else "give a higher limit, and -o to keep the rows"
         complain(
             f"Stopped before {budget.limits}: {budget.spent} were spent; "
-            f"{len(waiting) - done:,} of {len(questions):,} questions are left; {again}"
+            f"{len(to_ask) - done:,} of {len(questions):,} questions are left; {again}"
         )
         return BudgetError.exit_status
     return 1 if failed else 0
