@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Sequence
@@ -184,6 +185,7 @@ def test_doctor_probes_afresh_and_says_what_was_kept(folder: Path, command: Comm
         told = command("doctor", "--llm", address).out
         assert paths(server) == first
         assert "kept: a result of 0.0 hours ago was in" in told
+        assert re.search(rf"known servers +{folder}/servers", told)
         command("methods", "--llm", address)
         assert paths(server) == []
 

@@ -162,11 +162,14 @@ def _embedded() -> dict[str, Any]:
 
 
 def _places() -> dict[str, str]:
+    from arbitrag.llm.kept import cache_folder
+
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
     return {
         "package": str(Path(__file__).parents[1]),
         "interpreter": sys.executable,
         "response cache": "off; ask with --cache DIR",
+        "known servers": str(known / "servers") if (known := cache_folder()) else "off, by ARBITRAG_CACHE=off",
         "models of hf": hub,
         "OPENAI_API_KEY": "set" if os.environ.get("OPENAI_API_KEY") else "not set",
         "OPENAI_BASE_URL": shown(os.environ.get("OPENAI_BASE_URL", "")) or "not set",
