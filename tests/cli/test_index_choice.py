@@ -28,7 +28,7 @@ def test_what_is_left_out_is_said_with_the_way_to_take_it(documents: Path, tmp_p
     assert result.out.splitlines()[1:] == [
         "not a kind that is read: 1 .png",
         "left out by default: .git, node_modules, 1 hidden file",
-        "to index one of these folders too, name it: --include '**' --include .git",
+        "to index one of these too, name it: --include '**' --include node_modules",
     ]
     result = command("index", documents, "-o", target, "--include", "**", "--include", ".git")
     assert "4 files (1 added, 3 unchanged)" in result.out

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from office_parts import Members, docx, epub, pptx, row, word_table, xlsx, zipped
 
-from arbitrag.retrieve import archive, office_limits, update_index
+from arbitrag.retrieve import archive, office, update_index
 from arbitrag.retrieve.ingest import read_document
 from arbitrag.retrieve.readers import NotReadable
 
@@ -94,7 +94,7 @@ def test_a_bomb_is_refused_without_decompressing_it(tmp_path: Path) -> None:
     assert path.stat().st_size < 300_000
     tracemalloc.start()
     try:
-        with pytest.raises(NotReadable, match="its text is over 64 MB when it is decompressed"):
+        with pytest.raises(NotReadable, match="its text is over 32 MB when it is decompressed"):
             read_document(path, "a.docx", 256)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -104,11 +104,19 @@ def test_a_bomb_is_refused_without_decompressing_it(tmp_path: Path) -> None:
 def test_the_limit_is_on_all_members_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     members = docx("x" * 500)
     size = sum(len(content) for content in members.values())
-    monkeypatch.setattr(archive, "LARGEST_CONTENT", size)
+    monkeypatch.setitem(office._LARGEST, "docx", size)
     assert "".join(read(tmp_path, "a.docx", members)) == "x" * 500
-    monkeypatch.setattr(archive, "LARGEST_CONTENT", size - 1)
+    monkeypatch.setitem(office._LARGEST, "docx", size - 1)
     assert refusal(tmp_path, "a.docx", members).startswith("its text is over")
     assert read(tmp_path, "b.docx", docx("y") | {"word/media/picture.png": bytes(5 * size)}) == ["y"]  # not read at all
+
+
+def test_a_small_bomb_is_told_by_its_compression(tmp_path: Path) -> None:
+    blank = b"<x>" + b" " * (5 << 20) + b"</x>"
+    assert refusal(tmp_path, "a.docx", docx("x") | {"word/x.xml": blank}) == (
+        "its text is compressed more than 200 times, as no document's is"
+    )
+    assert read(tmp_path, "a.docx", docx("x") | {"word/x.xml": blank[: 1 << 20] + b"</x>"}) == ["x"]
 
 
 def spoil(content: bytes, signature: bytes, offset: int, value: bytes) -> bytes:
@@ -119,11 +127,11 @@ def spoil(content: bytes, signature: bytes, offset: int, value: bytes) -> bytes:
 def test_sizes_that_lie_are_not_believed(tmp_path: Path) -> None:
     content = zipped(docx("x" * 5000))
     small = spoil(content, b"PK\1\2", 24, struct.pack("<L", 10))
-    assert refusal(tmp_path, "a.docx", small).startswith("not a docx file that can be read")
+    assert refusal(tmp_path, "a.docx", small).startswith("not a readable docx file")
     encrypted = spoil(content, b"PK\1\2", 8, b"\1\0")
     assert refusal(tmp_path, "a.docx", encrypted) == "encrypted"
     checksum = spoil(content, b"PK\1\2", 16, b"\1\2\3\4")
-    assert refusal(tmp_path, "a.docx", checksum) == "not a docx file that can be read (BadZipFile)"
+    assert refusal(tmp_path, "a.docx", checksum) == "not a readable docx file (BadZipFile)"
     assert refusal(tmp_path, "a.docx", zipped(docx("x"), zipfile.ZIP_LZMA)) == "compressed in a way that is not read"
 
 
@@ -161,7 +169,7 @@ def test_a_sheet_that_is_a_desert_is_refused(tmp_path: Path, sheet: str) -> None
 
 
 def test_a_text_that_a_million_cells_show_is_counted_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office_limits, "LARGEST_CONTENT", 10_000)
+    monkeypatch.setitem(office._LARGEST, "xlsx", 10_000)
     shared = "".join(f'<row r="{n}"><c r="A{n}" t="s"><v>1</v></c></row>' for n in range(1, 11))
     book = xlsx({"x": shared}, texts=["no", "y" * 1000])
     assert "".join(read(tmp_path, "a.xlsx", book)).count("y") == 10_000
@@ -189,7 +197,7 @@ def listed_again(members: Members, part: str, element: str, times: int) -> Membe
 def test_a_part_that_is_listed_again_and_again_is_counted_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: Members, part: str, element: str
 ) -> None:
-    monkeypatch.setattr(office_limits, "LARGEST_CONTENT", 50_000)
+    monkeypatch.setitem(office._LARGEST, name[2:], 100_000)
     assert read(tmp_path, name, listed_again(members, part, element, 10))
     said = refusal(tmp_path, name, listed_again(members, part, element, 20))
     assert said.startswith("its slides or sheets come to over")

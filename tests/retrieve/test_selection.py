@@ -93,12 +93,12 @@ def test_what_is_left_out_is_counted(tree: Path) -> None:
     )
     assert left.lines(including=False) == [
         "left out by default: build (2), .git, node_modules, .drafts, old.idx, work, 1 hidden file",
-        "to index one of these folders too, name it: --include '**' --include build",
+        "to index one of these too, name it: --include '**' --include build",
     ]
     _, left = chosen(tree, "*.md build", "er")
     assert (left.excluded, left.not_included) == (1, 1)
     assert left.lines(including=True)[1:] == [
-        "to index one of these folders too, name it: --include .git",
+        "to index one of these too, name it: --include node_modules",
         "left out by --exclude: 1 file or folder",
         "matched by no --include: 1 file",
     ]
@@ -108,7 +108,7 @@ def test_many_kinds_of_folders_are_summed_up() -> None:
     left = LeftOut({f".{name}": 2 for name in "abcdefgh"}, excluded=1200, not_included=2)
     assert left.lines(including=True) == [
         "left out by default: .a (2), .b (2), .c (2), .d (2), .e (2), .f (2), 4 more folders",
-        "to index one of these folders too, name it: --include .a",
+        "to index one of these too, name it: --include .a",
         "left out by --exclude: 1,200 files and folders",
         "matched by no --include: 2 files",
     ]

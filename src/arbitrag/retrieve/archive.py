@@ -20,6 +20,7 @@ from arbitrag.retrieve.readers import NotReadable
 
 MOST_MEMBERS = 20_000
 LARGEST_CONTENT = 1 << 26  # bytes of the members that are read, decompressed
+_LARGE, _MOST_COMPRESSED = 1 << 22, 200  # bytes from which text has to be compressed less than so many times
 _LARGEST_DIRECTORY = 1 << 22  # bytes of the table of members, which is read as a whole
 _DEEPEST = 200  # elements inside each other
 _END = struct.Struct("<4s4H2LH")  # the record at the end of a zip archive
@@ -29,8 +30,10 @@ _ENCRYPTED = 0x1
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # an encrypted Office document, or one of the format before 2007
 
 
-def read_members(path: Path, kind: str, wanted: Callable[[str], bool]) -> dict[str, bytes]:
-    """The contents of the members with ``wanted`` names, by name.
+def read_members(
+    path: Path, kind: str, wanted: Callable[[str], bool], largest: int = LARGEST_CONTENT
+) -> dict[str, bytes]:
+    """The contents of the members with ``wanted`` names, by name; ``largest`` bytes altogether.
 
     Raises NotReadable for what is no zip archive, is damaged, encrypted, or larger than the limits; ``kind`` says what
     it was thought to be.
@@ -39,9 +42,9 @@ def read_members(path: Path, kind: str, wanted: Callable[[str], bool]) -> dict[s
         _check_directory(file, kind)
         try:
             with zipfile.ZipFile(file) as archive:
-                return _contents(archive, wanted)
+                return _contents(archive, wanted, largest)
         except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, struct.error) as error:
-            raise NotReadable(f"not {kind} file that can be read ({type(error).__name__})") from error
+            raise NotReadable(f"not a readable {kind} file ({type(error).__name__})") from error
 
 
 def packed(members: Mapping[str, bytes]) -> bytes:
@@ -91,14 +94,17 @@ def parse_xml(
         raise NotReadable(f"its XML is broken ({error})") from error
 
 
-def _contents(archive: zipfile.ZipFile, wanted: Callable[[str], bool]) -> dict[str, bytes]:
+def _contents(archive: zipfile.ZipFile, wanted: Callable[[str], bool], largest: int) -> dict[str, bytes]:
     infos = {info.filename: info for info in archive.infolist() if wanted(info.filename)}
     if any(info.flag_bits & _ENCRYPTED for info in infos.values()):
         raise NotReadable("encrypted")
     if any(info.compress_type not in _COMPRESSIONS for info in infos.values()):
         raise NotReadable("compressed in a way that is not read")
-    if sum(info.file_size for info in infos.values()) > LARGEST_CONTENT:
-        raise NotReadable(f"its text is over {LARGEST_CONTENT >> 20} MB when it is decompressed")
+    size = sum(info.file_size for info in infos.values())
+    if size > largest:
+        raise NotReadable(f"its text is over {largest >> 20} MB when it is decompressed")
+    if size > _LARGE and size > _MOST_COMPRESSED * sum(info.compress_size for info in infos.values()):
+        raise NotReadable(f"its text is compressed more than {_MOST_COMPRESSED} times, as no document's is")
     # A member that says it is small is read as far as it says, and fails its checksum.
     return {name: archive.read(info) for name, info in infos.items()}
 
@@ -106,13 +112,13 @@ def _contents(archive: zipfile.ZipFile, wanted: Callable[[str], bool]) -> dict[s
 def _check_directory(file: IO[bytes], kind: str) -> None:
     """Look at the table of members before it is read; ``zipfile`` would read one of any size."""
     if file.read(4) == _COMPOUND:
-        raise NotReadable(f"encrypted, or not {kind} file of 2007 or later")
+        raise NotReadable(f"encrypted, or a {kind} file of before 2007")
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _LONGEST_END))
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < _END.size:
-        raise NotReadable(f"not {kind} file that can be read (no zip archive)")
+        raise NotReadable(f"not a readable {kind} file (no zip archive)")
     _, _, _, _, members, directory, _, _ = _END.unpack_from(tail, at)
     large = members > MOST_MEMBERS or directory > _LARGEST_DIRECTORY
     if large or tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # which leads to a larger table

@@ -25,7 +25,7 @@ def read_epub(path: Path, source: str, tokens: int) -> Document:
 
     Raises NotReadable for what is no EPUB, is encrypted, broken or too large.
     """
-    members = read_members(path, "an epub", lambda name: name.lower().endswith(_READ))
+    members = read_members(path, "epub", lambda name: name.lower().endswith(_READ))
     if "META-INF/encryption.xml" in members and b"EncryptedKey" in members["META-INF/encryption.xml"]:
         raise NotReadable("encrypted")  # fonts alone may be hidden without a key
     title, pages = _book(members)
@@ -58,13 +58,13 @@ def _book(members: Mapping[str, bytes]) -> tuple[str, list[str]]:
     """The title of a book and its pages, each once, in the order in which they are read."""
     roots: list[str] = []
     if _CONTAINER not in members:
-        raise NotReadable("not an epub file that can be read (no container.xml)")
+        raise NotReadable("not a readable epub file (no container.xml)")
     parse_xml(
         members[_CONTAINER],
         lambda name, attributes: roots.append(attributes.get("full-path", "")) if _is(name, "rootfile") else None,
     )
     if not roots or roots[0] not in members:
-        raise NotReadable("not an epub file that can be read (it names no package that is there)")
+        raise NotReadable("not a readable epub file (it names no package that is there)")
     return _package(members, roots[0])
 
 

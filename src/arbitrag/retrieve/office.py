@@ -18,6 +18,9 @@ from arbitrag.retrieve.readers import Document, NotReadable, part_passages, shor
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 
+# Bytes of XML. A parsed slide takes 30 times its XML, a Word document 16 times, a sheet 10 times.
+_LARGEST = {"docx": 1 << 25, "pptx": 1 << 24, "xlsx": 1 << 26}
+_WITHOUT_TEXT = ("/theme/", "/charts/", "/diagrams/", "/tags/", "customXml/")
 _MOST_CELLS_APART = 200_000  # of a workbook that is read as a tree, which takes about a kilobyte for each
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
@@ -45,8 +48,8 @@ def _read(path: Path, source: str, tokens: int, kind: _Kind) -> Document:
         import office_oxide
     except ImportError:
         raise NotReadable(str(MissingExtra("office", f"reading {kind}")), lasting=False) from None
-    members = read_members(path, f"a {kind}", lambda name: name.endswith((".xml", ".rels")))
-    title, cells = checked(members)
+    members = read_members(path, kind, _is_text, _LARGEST[kind])
+    title, cells = checked(members, _LARGEST[kind])
     document = _parsed(lambda: office_oxide.Document.from_bytes(packed(members), kind), kind)
     parts, notes = _PARTS[kind](document), []
     if cells > _MOST_CELLS_APART:
@@ -54,16 +57,20 @@ def _read(path: Path, source: str, tokens: int, kind: _Kind) -> Document:
     return Document(_passages(source, short_title(title) or PurePosixPath(source).stem, parts, tokens), notes)
 
 
+def _is_text(name: str) -> bool:
+    return name.endswith((".xml", ".rels")) and not any(folder in name for folder in _WITHOUT_TEXT)
+
+
 def _parsed(parse: Callable[[], Any], kind: str) -> Any:
     """What the parser makes of a document; NotReadable for whatever it raises."""
     try:
         return parse()
     except Exception as error:
-        raise NotReadable(one_line(f"not a {kind} file that can be read ({error})", 200)) from error
+        raise NotReadable(one_line(f"not a readable {kind} file ({error})", 200)) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # how a failed assertion in Rust arrives; it has no class to name
             raise
-        raise NotReadable(f"not a {kind} file that can be read (the parser failed)") from error
+        raise NotReadable(f"not a readable {kind} file (the parser failed)") from error
 
 
 def _passages(source: str, title: str, parts: Iterator[tuple[dict[str, str], str]], tokens: int) -> Iterator[Passage]:

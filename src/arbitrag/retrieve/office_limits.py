@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from arbitrag.retrieve.archive import LARGEST_CONTENT, parse_xml
+from arbitrag.retrieve.archive import parse_xml
 from arbitrag.retrieve.readers import LONGEST_TITLE, NotReadable
 
 MOST_CELLS = 2_000_000  # of a sheet, counted as rows times columns: a parser fills the gaps
@@ -20,10 +20,11 @@ _RELATIONS = ".rels"
 _LONGEST_NUMBER = 20  # digits
 
 
-def checked(members: Mapping[str, bytes]) -> tuple[str, int]:
+def checked(members: Mapping[str, bytes], largest: int) -> tuple[str, int]:
     """The title in the properties of a document, and how many cells its sheets span. Every member is parsed, once.
 
-    Raises NotReadable for XML that is broken or forbidden (see ``parse_xml``), and for what would become too large.
+    Raises NotReadable for XML that is broken or forbidden (see ``parse_xml``), and where over ``largest`` bytes would
+    be shown.
     """
     surveys = {name: _Survey(content) for name, content in members.items() if not name.endswith(_RELATIONS)}
     relations = {name: _relations(content) for name, content in members.items() if name.endswith(_RELATIONS)}
@@ -31,8 +32,8 @@ def checked(members: Mapping[str, bytes]) -> tuple[str, int]:
     if len(tables) > 1:
         raise NotReadable("a workbook with two tables of texts")
     for survey in surveys.values():
-        survey.check_shown(tables[0] if tables else array("Q"))
-    _check_listed(surveys, relations, members)
+        survey.check_shown(tables[0] if tables else array("Q"), largest)
+    _check_listed(surveys, relations, members, largest)
     title = surveys[_PROPERTIES].title if _PROPERTIES in surveys else ""
     return title, sum(survey.cells for survey in surveys.values())
 
@@ -63,9 +64,9 @@ class _Survey:
         """Rows times columns."""
         return self._rows * self._columns
 
-    def check_shown(self, texts: array[int]) -> None:
-        if sum(texts[number] for number in self._referred if number < len(texts)) > LARGEST_CONTENT:
-            raise NotReadable(f"a sheet whose cells show over {LARGEST_CONTENT >> 20} MB of text")
+    def check_shown(self, texts: array[int], largest: int) -> None:
+        if sum(texts[number] for number in self._referred if number < len(texts)) > largest:
+            raise NotReadable(f"a sheet whose cells show over {largest >> 20} MB of text")
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         self._inside = local = _local(name)
@@ -111,7 +112,10 @@ def _relations(content: bytes) -> list[_Relation]:
 
 
 def _check_listed(
-    surveys: Mapping[str, _Survey], relations: Mapping[str, list[_Relation]], members: Mapping[str, bytes]
+    surveys: Mapping[str, _Survey],
+    relations: Mapping[str, list[_Relation]],
+    members: Mapping[str, bytes],
+    largest: int,
 ) -> None:
     """What is shown when every slide or sheet that is listed is read, with the notes that belong to it, is bounded."""
     sizes: dict[str, int] = {}
@@ -129,8 +133,8 @@ def _check_listed(
     for name, survey in surveys.items():
         costs = {relation.identity: cost(relation.target) for relation in related.get(_last(name), [])}
         shown += sum(costs.get(identity, 0) for identity in survey.listed)
-    if shown > 2 * LARGEST_CONTENT:
-        raise NotReadable(f"its slides or sheets come to over {2 * LARGEST_CONTENT >> 20} MB")
+    if shown > largest:
+        raise NotReadable(f"its slides or sheets come to over {largest >> 20} MB")
 
 
 def _last(name: str) -> str:

@@ -49,8 +49,10 @@ class LeftOut:
         lines = [f"left out by default: {', '.join(shown)}"] if shown else []
         if self.folders:
             other = "" if including else "--include '**' "
-            first = shlex.quote(printable(next(iter(self.folders))))
-            lines.append(f"to index one of these folders too, name it: {other}--include {first}")
+            one = min(
+                self.folders, key=lambda name: name.startswith(".")
+            )  # the first that is not hidden, if any is not
+            lines.append(f"to index one of these too, name it: {other}--include {shlex.quote(printable(one))}")
         if self.excluded:
             lines.append(f"left out by --exclude: {_counted(self.excluded, 'file or folder', 'files and folders')}")
         if self.not_included:
