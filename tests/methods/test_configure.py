@@ -92,3 +92,11 @@ def test_a_wrong_option_is_refused(options: dict[str, str], text: str) -> None:
 def test_the_paper_s_defaults() -> None:
     assert settings(TrustMargin()) == {"weight": 0.5, "threshold": -1.5, "k": 20, "candidate": "rag"}
     assert settings(Rag()) == {"k": 20}
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "direct"])
+def test_no_method_takes_fewer_than_one_passage(name: str) -> None:
+    """Before any question is asked, whichever way the method is made."""
+    with pytest.raises(UsageError, match=r"1 or more"):
+        configure(load(name), {"k": "0"})
+    assert settings(configure(load(name), {"k": "1"}))["k"] == 1

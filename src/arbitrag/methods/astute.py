@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
+from arbitrag.retrieve.base import check_k
 from arbitrag.stages.fit import Fit
 from arbitrag.stages.forms import Conclusion, Group, Known, read_conclusion, read_groups, read_passages
 from arbitrag.stages.grouping import from_groups, group_blocks, groups_decision, left_out, memory_blocks, without
@@ -49,6 +50,7 @@ class AstuteRag:
     k: int = setting(10, "passages that are looked up")
 
     def __post_init__(self) -> None:
+        check_k(self.k)
         check_order(self.passage_order)
         if self.own_passages < 0 or self.iterations < 1:
             raise UsageError(

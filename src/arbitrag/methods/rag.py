@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from arbitrag.kit import Kit
 from arbitrag.methods.base import setting
+from arbitrag.retrieve.base import check_k
 from arbitrag.text import clean_answer, settle
 from arbitrag.types import Candidate, Need, Question, Strategy, Verdict
 
@@ -25,6 +26,9 @@ class Rag:
     paper: ClassVar[str] = "baseline"
 
     k: int = setting(20, "passages that are looked up; those that fit into --context-tokens are read")
+
+    def __post_init__(self) -> None:
+        check_k(self.k)
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         found = await kit.retrieve(question, k=self.k)

@@ -29,6 +29,7 @@ from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, Prepared, needs_of, setting
+from arbitrag.retrieve.base import check_k
 from arbitrag.stages.fit import Fit
 from arbitrag.text import agree, as_option, clean_answer, declines
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
@@ -64,6 +65,7 @@ class TrustMargin:
     candidate: str = setting(PLAIN, "whose answer is held against memory's: the passages' plain one, or a method's")
 
     def __post_init__(self) -> None:
+        check_k(self.k)
         if self.other and Need.RETRIEVE not in needs_of(self.other):
             raise UsageError(f"trustmargin: {self.other.name} reads no passages, so that memory would judge itself")
 

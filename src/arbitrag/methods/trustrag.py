@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
+from arbitrag.retrieve.base import check_k
 from arbitrag.stages.clean import FILTERS, check_filter, clean
 from arbitrag.stages.filter import Filtered
 from arbitrag.stages.fit import Fit
@@ -71,6 +72,7 @@ class TrustRag:
     k: int = setting(5, "passages that are looked up")
 
     def __post_init__(self) -> None:
+        check_k(self.k)
         check_filter(self.filter)
         if not 0 <= self.similar <= 1:
             raise UsageError(f"trustrag: similar is a cosine from 0 to 1; got {self.similar:g}")
