@@ -267,6 +267,24 @@ def test_a_pdf_is_read_page_by_page(tmp_path: Path, make_pdf: Callable[..., Path
     assert (first.place, third.place, third.source) == ("a.pdf, page 1", "a.pdf, page 3", "a.pdf")
 
 
+def test_pages_beyond_what_a_file_of_this_size_may_unpack_to_are_passed_over(
+    tmp_path: Path, make_pdf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["First page text.", "Second page text.", "Third page text."]
+    path = make_pdf(tmp_path / "a.pdf", texts)
+    one = len("BT /F1 12 Tf 20 200 Td (First page text.) Tj ET")
+    monkeypatch.setattr("arbitrag.retrieve.pdf._CONTENT_PER_BYTE", 0)
+    for allowed, read_pages, note in (
+        (3 * one + 1, 3, []),  # the second page has a letter more
+        (3 * one, 2, ["page 3 passed over (unpacked, the pages are too large for a file of this size)"]),
+        (one, 1, ["pages 2 to 3 passed over (unpacked, the pages are too large for a file of this size)"]),
+    ):
+        monkeypatch.setattr("arbitrag.retrieve.pdf._CONTENT", allowed)
+        document = read_document(path, "a.pdf", 256)
+        assert [passage.text for passage in document.passages] == texts[:read_pages]
+        assert document.notes == note
+
+
 def test_a_pdf_without_text_says_so(tmp_path: Path, make_pdf: Callable[..., Path]) -> None:
     make_pdf(tmp_path / "a.pdf", [""])
     with pytest.raises(NotReadable, match="holds no text"):

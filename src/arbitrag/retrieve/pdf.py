@@ -10,6 +10,10 @@ from arbitrag.errors import MissingExtra
 from arbitrag.retrieve.readers import Document, NotReadable, part_passages
 from arbitrag.types import Passage
 
+# What the pages of a file may unpack to, in bytes: pages can share one packed stream, and each is read for itself.
+_CONTENT = 4_000_000
+_CONTENT_PER_BYTE = 20  # of the file; text packs to a fourth or a tenth
+
 
 def read_pdf(path: Path, source: str, tokens: int) -> Document:
     """The text of a PDF, page by page, the page number in the metadata; offsets are in the whole text.
@@ -31,8 +35,28 @@ def read_pdf(path: Path, source: str, tokens: int) -> Document:
     except Exception as error:  # a broken PDF can raise nearly anything; the failure is carried on
         raise NotReadable(f"not a PDF that can be read ({type(error).__name__})") from error
     notes: list[str] = []
-    texts = (_page_text(reader, number, notes) for number in range(pages))
+    texts = _texts(reader, pages, _CONTENT + _CONTENT_PER_BYTE * path.stat().st_size, notes)
     return Document(_pdf_passages(source, title or PurePosixPath(source).stem, texts, tokens), notes)
+
+
+def _texts(reader: Any, pages: int, allowed: int, notes: list[str]) -> Iterator[str]:
+    """The text of each page, up to the page whose content is more than what is left of the ``allowed`` bytes."""
+    for number in range(pages):
+        allowed -= _content_bytes(reader, number)
+        if allowed < 0:
+            rest = f"page {number + 1}" if number + 1 == pages else f"pages {number + 1} to {pages}"
+            notes.append(f"{rest} passed over (unpacked, the pages are too large for a file of this size)")
+            return
+        yield _page_text(reader, number, notes)
+
+
+def _content_bytes(reader: Any, number: int) -> int:
+    """What a page's own content unpacks to; 0 where it cannot be had, which its text cannot be either."""
+    try:
+        contents = reader.pages[number].get_contents()
+        return len(contents.get_data()) if contents is not None else 0
+    except Exception:  # noqa: BLE001  the page is named when its text is asked for
+        return 0
 
 
 def _page_text(reader: Any, number: int, notes: list[str]) -> str:
