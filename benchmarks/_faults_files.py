@@ -280,12 +280,14 @@ class Files:
         _remove(copy)
         return outs
 
-    def damage(self, kind: Kind, file: str, name: str) -> None:
-        """Damage one file of a copy, run the commands on it, and note what is broken."""
+    def damage(self, kind: Kind, file: str, name: str, by: Damage | None = None) -> None:
+        """Damage one file of a copy, ``by`` something or by the damage of this name; run the commands on it, and note
+        what is broken."""
         expected = self._right(kind)
         rng = random.Random(f"{self._seed} {kind.name} {file} {name}")
         copy = self._copy(kind, f"{self.damaged}")
-        (_typed if name in TYPED else DAMAGES[name])(copy / file if file else copy, rng)
+        chosen = by or (_typed if name in TYPED else DAMAGES[name])
+        chosen(copy / file if file else copy, rng)
         self.damaged += 1
         label = f"{kind.name}{f', {file}' if file else ''}: {name}"
         sound = True

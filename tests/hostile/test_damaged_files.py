@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import needs
@@ -90,3 +93,24 @@ def test_damages_drawn_at_random(originals: dict[str, Kind], worker: Worker, tmp
 def test_the_campaign_damages_250_files(originals: dict[str, Kind]) -> None:
     assert sum(len(kind.files()) for kind in originals.values()) * len(DAMAGES) >= 250
     assert len(DAMAGES) + len(TYPED) >= 20
+
+
+def test_tables_whose_names_are_no_text(originals: dict[str, Kind], worker: Worker, tmp_path: Path) -> None:
+    """sqlite's message repeats them, and cannot be decoded itself."""
+    for kind, end in (
+        ("run file", ""),
+        ("index of words, updated", "files.sqlite"),
+        ("response cache", "responses.sqlite"),
+    ):
+        found = Files(tmp_path / kind, worker, seed=0)
+        file = next(file for file in originals[kind].files() if file.endswith(end))
+        found.damage(originals[kind], file, "", by=_with_strange_tables)
+        assert found.problems == []
+        assert found.refused == 1
+
+
+def _with_strange_tables(path: Path, rng: random.Random) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute("UPDATE sqlite_master SET sql = CAST(x'C5C5' AS TEXT), name = CAST(x'C5FF' AS TEXT)")
+        database.commit()

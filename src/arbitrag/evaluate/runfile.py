@@ -151,6 +151,8 @@ def told(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise DataError(_reason(_shown(path), error)) from None
+    except UnicodeDecodeError:  # of sqlite's own message, which repeats what it cannot read
+        raise damaged(path, "its tables are not text") from None
     except OSError as error:
         raise DataError(f"cannot write {_shown(path)}: {error.strerror}") from None
 

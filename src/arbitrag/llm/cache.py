@@ -219,6 +219,9 @@ class _File:
         except sqlite3.DatabaseError as error:
             self.close()
             raise self.corrupt(f"is not a response cache ({error})") from None
+        except UnicodeDecodeError:  # of sqlite's own message, which repeats what it cannot read
+            self.close()
+            raise self.corrupt("is damaged (its tables are not text)") from None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -235,7 +235,7 @@ def open_ledger(folder: Path) -> Iterator[Ledger]:
             try:
                 _write_owner(owner)
                 database.create_function("row_crc", 7, _row_crc, deterministic=True)
-                database.executescript(_TABLES)
+                _make_tables(database, folder)
                 yield Ledger(database)
             finally:
                 owner.unlink(missing_ok=True)
@@ -244,6 +244,13 @@ def open_ledger(folder: Path) -> Iterator[Ledger]:
         if code is None:
             raise corrupt(folder, f"{LEDGER}: {error}") from error
         raise unusable(folder, LEDGER, OSError(code, str(error)), writing=True) from error
+
+
+def _make_tables(database: sqlite3.Connection, folder: Path) -> None:
+    try:
+        database.executescript(_TABLES)
+    except UnicodeDecodeError as error:  # of sqlite's own message, which repeats what it cannot read
+        raise corrupt(folder, f"{LEDGER}: its tables are not text") from error
 
 
 def _row_crc(*values: object) -> int:
