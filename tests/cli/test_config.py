@@ -127,6 +127,13 @@ def test_a_file_that_is_named_must_be_there(folder: Path, command: Command) -> N
     assert (ran.status, ran.err) == (1, "DataError: no.toml cannot be read: No such file or directory\n")
 
 
+def test_a_file_may_be_named_before_the_command(folder: Path, command: Command) -> None:
+    path = write(folder, 'llm = "lab"\nindex = "lab"\nmethod = "rag"\n').rename(folder / "mine.toml")
+    ran = command("--config", path, "ask", QUESTION, "--json")
+    assert json.loads(ran.out)["configuration"]["--method"] == "mine.toml line 3"
+    assert command("--config", "no.toml", "ask", QUESTION).status == 1
+
+
 def test_paths_are_relative_to_the_file(folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "docs").mkdir()
     (folder / "docs" / "a.md").write_text("The harbour is run by Shupeo Cicul.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from arbitrag import cli
-from arbitrag.cli import layout
+from arbitrag.cli import layout, output
 from arbitrag.cli.help import shell_lines
 
 if TYPE_CHECKING:
@@ -113,6 +114,41 @@ def test_a_message_is_wrapped_between_words_and_keeps_its_lines() -> None:
         "  /a/very/long/path/that/stays/whole",
         "  was asked",
     ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ("methods",),
+        ("methods", "trustmargin"),
+        ("lab", "world"),
+        ("data", "check", "lab:questions?count=9"),
+        ("ask", "Who?", "--llm", "opnai:x"),
+        ("ask", "Who?"),
+        ("bench", "report", "no.db"),
+        ("search", "lab", "Stolen Desert", "-k", "2"),
+    ],
+    ids=" ".join,
+)
+def test_a_narrow_terminal_breaks_no_word(typed: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: dict[int, str] = {}
+    monkeypatch.setattr(output, "PATIENCE_S", 600)  # no bar, whose time is its own
+    for columns in (40, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        out, err = Terminal(), Terminal()
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        cli.main(typed)
+        printed[columns] = out.getvalue() + err.getvalue()
+    assert words(printed[40]) == words(printed[100]), "in lines of other lengths"
+    assert "Traceback" not in printed[40]
+    long = [line for line in printed[40].splitlines() if len(line) > 40]
+    assert [line for line in long if " " in line.strip()] == []
 
 
 def completed(line: str) -> list[str]:

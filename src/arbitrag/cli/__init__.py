@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli import ask, bench, data, demo, doctor, index, lab, methods, replay, search, tune
+from arbitrag.cli.config import name_before
 from arbitrag.cli.help import App
 from arbitrag.cli.output import complain
 
@@ -93,12 +94,17 @@ def _version(wanted: bool) -> None:
 
 
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Settings, for the command that follows.")
+    ] = None,
 ) -> None:
     """Decide, question by question, whether a language model should trust its memory, the retrieved passages, both,
     or neither, and show why."""
+    name_before(context, config)
 
 
 def _warn(given: Sequence[str], message: Warning | str, *_place: object, **_more: object) -> None:

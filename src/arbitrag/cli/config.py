@@ -40,6 +40,7 @@ PREFIX = "ARBITRAG_"
 SETTINGS = "settings"  # the table of tables with the settings of methods
 LARGEST = 1 << 20  # bytes of a file
 _META = "arbitrag.configuration"  # where click's context keeps it
+_NAMED_BEFORE = "arbitrag.config"  # and the file that was named before the command
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +325,7 @@ def _apply(context: typer.Context, named: str | None) -> str | None:
     """Read what is set, as soon as a command begins to read its options, and give it to click as their defaults."""
     if context.resilient_parsing:  # a shell completes, or a help page is made
         return named
-    configuration = load(named, os.environ, Path.cwd())
+    configuration = load(named or context.meta.get(_NAMED_BEFORE), os.environ, Path.cwd())
     taken = TAKEN[" ".join(context.command_path.split()[1:])]
     defaults: dict[str, Any] = {}
     for parameter in context.command.params:
@@ -334,6 +335,11 @@ def _apply(context: typer.Context, named: str | None) -> str | None:
     context.default_map = defaults
     context.meta[_META] = configuration
     return named
+
+
+def name_before(context: typer.Context, named: str | None) -> None:
+    """``arbitrag --config FILE ask``: for the command that follows."""
+    context.meta[_NAMED_BEFORE] = named
 
 
 def configured(context: typer.Context) -> Configuration:
