@@ -175,6 +175,7 @@ def test_parents_are_looked_at_inside_a_project_or_the_home_folder_only(
         ('llm = "lab"\nencoder = "openai:m@http://evil.example/v1"', "type it again: --encoder"),
         ('llm = "lab"\nindex = "postgres:host=evil.example"', "type it again: --index"),
         ('llm = "lab"\nmethod = "evil.module:Method"', "the method is code of its own"),
+        ('llm = "lab"\nmethod = "evil.module:Method k=1"', "the method is code of its own"),
         ('llm = "lab"\ncache = "../elsewhere"', "'../elsewhere' lies outside the folder of the file"),
     ],
 )

@@ -273,8 +273,10 @@ class _File:
         if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
             raise self._wrong(SETTINGS, "a table for each method, such as [settings.trustmargin]", tables)
         for method, table in tables.items():
-            if method not in METHODS:
-                raise self._unknown(f"{SETTINGS}.{method}", [f"{SETTINGS}.{each}" for each in METHODS])
+            try:
+                load(method)  # of ours, or of an installed package
+            except UsageError:
+                raise self._unknown(f"{SETTINGS}.{method}", [f"{SETTINGS}.{each}" for each in METHODS]) from None
             taken[method] = {name: _text(value) for name, value in table.items()}
             for name, text in taken[method].items():
                 try:
