@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import needs
 import pytest
 
 from arbitrag.errors import IndexFileError
@@ -48,6 +49,8 @@ def remove(path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["same", "victim", "dangling", "pipe"])
+@needs.links
+@needs.pipes
 def test_nothing_is_written_through_it(idx: Path, tmp_path: Path, name: str, kind: str) -> None:
     path, victim = idx / name, tmp_path / "victim"
     if kind == "same" and path.exists():  # what the link leads to is what an index has there
@@ -69,6 +72,7 @@ def test_nothing_is_written_through_it(idx: Path, tmp_path: Path, name: str, kin
 
 
 @pytest.mark.parametrize("name", ["index.json", "bm25/meta.json", "vectors/vectors.json", "vectors/1-keys.bin"])
+@needs.pipes
 def test_a_pipe_is_not_waited_for_when_searching(idx: Path, name: str) -> None:
     (idx / name).unlink()
     os.mkfifo(idx / name)
@@ -76,6 +80,7 @@ def test_a_pipe_is_not_waited_for_when_searching(idx: Path, name: str) -> None:
         open_index(idx)
 
 
+@needs.links
 def test_a_new_index_is_not_made_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("hello world")
@@ -87,6 +92,7 @@ def test_a_new_index_is_not_made_through_a_link(tmp_path: Path) -> None:
     assert list((tmp_path / "victim").iterdir()) == []
 
 
+@needs.links
 def test_an_index_of_links_is_searched(idx: Path, tmp_path: Path) -> None:
     """As some stores of large files and of containers lay a folder out."""
     update_index(None, idx)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import needs
 import pytest
 
 from arbitrag.errors import IndexFileError
@@ -116,6 +117,7 @@ def test_an_update_says_that_it_may_not_write(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.json", "bm25", "bm25/meta.json", "*.store", "*.term", "vectors", "*-keys.bin"])
+@needs.permissions
 def test_what_may_not_be_read_is_not_called_damaged(place: Path, name: str) -> None:
     idx = place / "x.idx"
     found = [idx / name] if "*" not in name else list(idx.rglob(name))
