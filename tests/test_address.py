@@ -161,3 +161,10 @@ def test_half_of_a_surrogate_pair_in_an_option() -> None:
 )
 def test_the_secrets_among_words(word: str, secrets: set[str]) -> None:
     assert secrets_in([word]) == secrets
+
+
+@pytest.mark.parametrize(
+    "pairs", ["host= password=secret", "dbname='host=h password=secret'", "host=h dbname= password=secret"]
+)
+def test_a_value_that_swallowed_the_next_pair_is_not_shown(pairs: str) -> None:
+    assert "secret" not in shown(f"postgres:{pairs}")

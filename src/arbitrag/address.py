@@ -242,7 +242,8 @@ def _shown_pairs(text: str, mark: str) -> str:
     pairs = connection_pairs(place)
     if pairs is None:
         return HIDDEN
-    kept = [f"{key}={_quoted(value)}" for key, value in pairs.items() if key in HARMLESS]
+    # A value with a sign of its own is another address (libpq takes one as dbname), or swallowed the next pair.
+    kept = [f"{key}={_quoted(value)}" for key, value in pairs.items() if key in HARMLESS and "=" not in value]
     kept += [mark] if mark and len(kept) < len(pairs) else []
     ours = "&".join(f"{key}={shown(value, mark=mark)}" for key, value in options)
     return " ".join(kept) + (f"?{ours}" if ours else "")
