@@ -535,6 +535,62 @@ def _cutting(rng: random.Random) -> None:
         expect(0 <= piece.offset <= len(given), "a piece beyond the text")
 
 
+_EVENTS = (
+    'data: {"choices": [{"delta": {"content": "Paris"}}]}', 'data: {"choices": [{"text": " is"}]}', "data: [DONE]",
+    'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}', 'data: {"usage": {"prompt_tokens": 5}}', ": comment",
+    'data: {"error": {"message": "x"}}', "event: x", "data:", "data: {", "data: []", "id: 1", "retry: 5", "",
+)  # fmt: skip
+
+
+def _streams(rng: random.Random) -> None:
+    """A streamed completion is put together as a whole one is, however it is cut, or is an error."""
+    from arbitrag.llm.body import BodyError
+    from arbitrag.llm.streamed import Stream
+
+    content = _bytes(rng, mutated(rng, "\n\n".join(rng.choices(_EVENTS, k=rng.randrange(6)))))
+    given: list[str] = []
+    stream = Stream(given.append)
+    with suppress(BodyError):
+        size = rng.choice((1, 7, 1000))
+        for start in range(0, len(content), size):
+            stream.feed(content[start : start + size])
+        answer = stream.answer()
+        choice = answer["choices"][0]
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        expect(not given or text.startswith(given[-1]), "the text that was shown is not that of the answer")
+
+
+def _long_answers(rng: random.Random) -> None:
+    """Only passages that were read are cited."""
+    from arbitrag.long_form import checked
+
+    passages = rng.randrange(4)
+    marks = rng.choices(
+        ("[1]", "[2]", "[9]", "[1, 2]", "[[9]1]", "[[99]7]", "[", "]", "1", "٣", "[٣]", ". A b.", "x"), k=6
+    )
+    reply = mutated(rng, "".join(marks)) if rng.random() < 0.7 else text(rng)
+    found = checked(reply, passages, whole=rng.random() < 0.5)
+    if found is not None:
+        cited = [number for sentence in found.sentences for number in sentence.cites]
+        expect(all(1 <= number <= passages for number in cited), f"{cited} of {passages} passages: {reply[:200]!r}")
+        expect("\n" not in found.text, "a long answer of two lines")
+
+
+def _notebooks(rng: random.Random) -> None:
+    """Nothing of a verdict becomes markup in a notebook."""
+    from arbitrag.types import Candidate, Passage, Strategy, Verdict
+
+    hostile = text(rng, 9) + rng.choice(("<script>", "<img onerror=x>", '" onload="', "javascript:", "&lt;", ""))
+    passage = Passage(hostile, hostile, hostile, hostile)
+    verdict = Verdict(
+        hostile, Strategy.BOTH, hostile, candidates=(Candidate(hostile, Strategy.MEMORY),), kept=(passage,)
+    )
+    shown = re.sub(
+        r"</?(?:table|tr|t[dh]|b|p|div|details|summary|strong|em|ol|li)(?: [^<>]*)?>", "", verdict._repr_html_()
+    )
+    expect("<" not in shown, f"markup: {shown[:200]!r}")
+
+
 _SETTINGS = (
     'llm = "lab"\nindex = "docs.idx"\nmethod = "rag k=5"\n[limits]\ncontext_tokens = 99\n[settings.rag]\nk = 5\n'
 )
@@ -588,6 +644,9 @@ TARGETS: Mapping[str, Target] = {
     "question sets": Target(_sets, 12_000),
     "traces": Target(_traces, 5_000),
     "methods": Target(_methods, 8_000),
+    "streams": Target(_streams, 15_000),
+    "long answers": Target(_long_answers, 25_000),
+    "notebooks": Target(_notebooks, 5_000),
     "configurations": Target(_configurations, 10_000),
     "json": Target(_json, 60_000),
     "cutting": Target(_cutting, 30_000),

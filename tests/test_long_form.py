@@ -193,3 +193,20 @@ def test_the_lab_can_be_asked_for_it(command: Command) -> None:
     ran = command("ask", question, "--llm", "lab", "--index", "lab", "--answer", "long", "--json")
     assert ran.status == 0, ran.err
     assert json.loads(ran.out)["long"]["sentences"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("It is so [[99]7].", "It is so [7]."),  # what is left is a mark of its own, and 7 was read
+        ("It is so [[99]8].", "It is so."),
+        ("It is so [9[99]7].", "It is so."),
+        ("It is so " + "[" * 9 + "99" + "]8" * 9 + ".", None),  # too deep to be meant
+    ],
+)
+def test_what_is_taken_out_leaves_no_mark_of_a_passage_that_was_not_read(reply: str, text: str | None) -> None:
+    found = checked(reply, 7)
+    assert found is not None
+    assert text is None or found.text == text
+    assert all(1 <= number <= 7 for sentence in found.sentences for number in sentence.cites)
+    assert "[8]" not in found.text

@@ -26,6 +26,8 @@ Form = Literal["short", "long"]
 FORMS: tuple[Form, ...] = ("short", "long")
 EVIDENCE, MEMORY = "long/evidence", "long/memory"
 _MARK = re.compile(r"[ \t]?\[(\d{1,4}(?:[,;] ?\d{1,4}){0,19})\]")
+_PASSES = 5
+_NO_MARKS = str.maketrans("[]", "()")
 _LEADING = re.compile(r"(?:[ \t]?\[\d{1,4}\])+")
 
 
@@ -69,7 +71,13 @@ def checked(reply: str, passages: int, *, whole: bool = True) -> LongAnswer | No
         space = found[0][: found[0].index("[")]
         return space + "".join(f"[{number}]" for number in kept) if kept else ""
 
-    pieces = _pieces(_MARK.sub(allowed, text))
+    for _ in range(_PASSES):  # what is taken out of [[99]7] leaves another mark
+        before, text = text, _MARK.sub(allowed, text)
+        if text == before:
+            break
+    else:
+        text = text.translate(_NO_MARKS)
+    pieces = _pieces(text)
     if not whole and len(pieces) > 1:
         pieces.pop()
     if not pieces or declines(text):
