@@ -52,6 +52,15 @@ def test_a_reply_loses_no_word_that_is_a_short_secret() -> None:
     assert secrets.clean("1 key: a-long-secret") == "[hidden] key: [hidden]"
 
 
+def test_a_reply_that_grows_shows_no_beginning_of_a_secret() -> None:
+    secrets = Secrets(["sk-0123456789", "short"])
+    whole = "you sent sk-0123456789 and more"
+    shown = [secrets.clean_growing(whole[:end]) for end in range(len(whole) + 1)]
+    assert shown[-1] == "you sent [hidden] and more"
+    assert all("sk-012" not in text for text in shown)
+    assert shown[12] == "you sent sk-"  # so little of it may be a word
+
+
 class Foreign(Exception):
     """As a client's: its text comes from what it holds, not from its arguments."""
 

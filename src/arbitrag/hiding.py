@@ -30,7 +30,10 @@ class Secrets:
     def __init__(self, texts: Iterable[str] = ()) -> None:
         forms = {form for text in texts if text for form in _forms(text)}
         self._known = _any_of(forms)
-        self._long = _any_of({form for form in forms if len(form) >= SHORT})
+        long = {form for form in forms if len(form) >= SHORT}
+        self._long = _any_of(long)
+        # How a text ends that has come to a secret and not to its end, the longest first.
+        self._tails = sorted({form[:end] for form in long for end in range(SHORT, len(form))}, key=len, reverse=True)
 
     def clean(self, text: str) -> str:
         """``text`` without the secrets, and without any user of a URL and credentials of a header."""
@@ -43,6 +46,12 @@ class Secrets:
     def clean_reply(self, text: str) -> str:
         """A reply, of which nothing but a long secret is taken out: a short one may be a word of the answer."""
         return self._long.sub(HIDDEN, text)
+
+    def clean_growing(self, text: str) -> str:
+        """The beginning of a reply that goes on: as ``clean_reply``, and of a long secret not its beginning either."""
+        cleaned = self.clean_reply(text)
+        tail = next((tail for tail in self._tails if cleaned.endswith(tail)), "")
+        return cleaned.removesuffix(tail)
 
     def clean_error(self, error: BaseException) -> None:
         """Take the secrets out of an error, and out of every error that it came from.

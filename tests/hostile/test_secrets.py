@@ -23,6 +23,7 @@ import pytest
 
 from arbitrag.retrieve import servers
 from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.testing.server import Fault, ScriptedServer
 from arbitrag.types import Passage
 
 if TYPE_CHECKING:
@@ -297,6 +298,31 @@ def chain(error: BaseException | None) -> Iterator[Any]:
         yield error.args
         yield error.__dict__
         error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("ends", ["whole", "broken", "refused"])
+async def test_a_streamed_answer_shows_no_secret(ends: str, home: Path, log: Path) -> None:
+    from arbitrag.errors import BackendError
+    from arbitrag.llm.base import Prompt, Sampling
+    from arbitrag.llm.openai import OpenAILLM
+
+    last = {"whole": "data: [DONE]", "broken": f"data: {'x' * 90}{KEY}", "refused": "data: {}"}[ends]
+    if ends == "refused":
+        last = "data: " + json.dumps({"error": {"message": "x" * 190 + KEY}})
+    deltas = [{"choices": [{"delta": {"content": letter}}]} for letter in f"You sent {KEY}."]
+    body = "".join(f"data: {json.dumps(each)}\n\n" for each in deltas) + last + "\n\n"
+    heard: list[str] = []
+    with ScriptedServer(faults=[Fault(200, {"Content-Type": "text/event-stream"}, body)]) as server:
+        llm = OpenAILLM("m", base_url=server.base_url, retries=0)
+        try:
+            heard.append((await llm.stream(Prompt.user("hello"), Sampling(), heard.append)).text)
+        except BackendError as error:
+            heard.extend(map(repr, chain(error)))
+        await llm.aclose()
+    (home / "heard.txt").write_text("\n".join(heard), "utf-8")
+    assert heard
+    assert leaks(home) == {}
+    assert not any(KEY[:8] in each for each in heard)
 
 
 POSTGRES = {

@@ -160,7 +160,7 @@ class Endpoint:
             attempt = 0
             while True:
                 attempt += 1
-                stream = None if on_text is None else Stream(lambda text: on_text(self.clean(text)))
+                stream = None if on_text is None else self._stream(on_text)
                 answer = await self._attempt(path, sent, most_bytes, stream)
                 if not isinstance(answer, _Failure):
                     self._answered.set()
@@ -175,6 +175,9 @@ class Endpoint:
                     kind = UnreachableError if useless else BackendError
                     raise kind(self.clean(f"{answer.message}{tried}"), status=answer.status)
                 await self._sleep(_wait_s(attempt, answer.wait_s))
+
+    def _stream(self, on_text: OnText) -> Stream:
+        return Stream(lambda text: on_text(self._secrets.clean_growing(text)), self._said)
 
     async def _attempt(
         self, path: str, sent: bytes, most_bytes: int, stream: Stream | None

@@ -6,6 +6,7 @@ Half an answer is never one: a stream that ends without a reason to end, or says
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from arbitrag.llm.base import OnText
@@ -23,10 +24,14 @@ def is_stream(content_type: str) -> bool:
 
 
 class Stream:
-    """Takes the pieces of a body as they arrive, and gives ``on_text`` the whole text so far after each."""
+    """Takes the pieces of a body as they arrive, and gives ``on_text`` the whole text so far after each.
 
-    def __init__(self, on_text: OnText) -> None:
+    ``said`` makes one short line, without secrets, of what a server says.
+    """
+
+    def __init__(self, on_text: OnText, said: Callable[[str], str] = one_line) -> None:
         self._on_text = on_text
+        self._said = said
         self._line = bytearray()
         self._texts: list[str] = []
         self._finish: object = None
@@ -69,11 +74,11 @@ class Stream:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
-            raise BodyError(f"streams something that is not JSON: '{one_line(data, 100)}'") from None
+            raise BodyError(f"streams something that is not JSON: '{self._said(data)}'") from None
         if not isinstance(event, dict) or event.get("error"):
             said = event.get("error") if isinstance(event, dict) else event
             said = said.get("message", said) if isinstance(said, dict) else said
-            raise BodyError(f"broke off: {one_line(str(said), 200)}")
+            raise BodyError(f"broke off: {self._said(str(said))}")
         self._usage = event.get("usage") or self._usage
         choices = event.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
