@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from arbitrag.errors import UsageError
 from arbitrag.retrieve import open_index, opened_index, update_index
+from arbitrag.retrieve.vectors import read_vector_manifest
 from arbitrag.testing.server import ScriptedServer
 
 KEY = "sk-very-secret-0123456789"
@@ -27,9 +29,9 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def name_encoder(index: Path, address: str) -> None:
-    """What a stranger does."""
-    file = index / "vectors" / "vectors.json"
-    file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), "encoder": address}), encoding="utf-8")
+    """What a stranger does, checksums and all."""
+    folder = index / "vectors"
+    replace(read_vector_manifest(folder), encoder=address).write(folder)
 
 
 @pytest.mark.parametrize("mode", [None, "dense", "hybrid"])
