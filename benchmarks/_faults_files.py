@@ -31,7 +31,8 @@ class Kind:
     """One kind of file or folder: how it is made, and the commands that read it.
 
     ``{}`` in the words of a command is the damaged copy. ``ours``: it must not give other answers. ``result``: a file
-    that the last command writes, compared in place of what it prints.
+    that the last command writes, compared in place of what it prints. ``pipes``: a pipe in its place is damage, and
+    none of the shell's, for which a command waits. ``skip``: folders whose files are left alone.
     """
 
     name: str
@@ -39,13 +40,16 @@ class Kind:
     commands: tuple[Words, ...]
     ours: bool = True
     result: str = ""
+    pipes: bool = True
+    skip: tuple[str, ...] = ()
 
     def files(self) -> list[str]:
         """What can be damaged, relative to the original; the original itself where it is a file."""
         if self.original.is_file():
             return [""]
         found = (path for path in sorted(self.original.rglob("*")) if path.is_file() and path.stat().st_size)
-        return [str(path.relative_to(self.original)) for path in found if not path.name.endswith(".lock")]
+        kept = [path for path in found if not path.name.endswith(".lock") and not {*path.parts} & {*self.skip}]
+        return [str(path.relative_to(self.original)) for path in kept]
 
 
 Damage = Callable[[Path, random.Random], None]
@@ -213,7 +217,7 @@ def kinds(folder: Path, worker: Worker, port: str) -> list[Kind]:
     package = Path(__file__).resolve().parent.parent / "src" / "arbitrag"
     shutil.copytree(package / "prompts" / "rag", wording / "rag")
     model = folder / "model"
-    shutil.copytree(package / "lab" / "embedded", model, ignore=shutil.ignore_patterns("astute", "bridge", "trust*"))
+    shutil.copytree(package / "lab" / "embedded", model)
     search: Words = ("search", "{}", query, "--json")
     update: Words = ("index", docs, "-o", "{}")
     report: Words = ("bench", "report", "{}", "--json")
@@ -227,10 +231,10 @@ def kinds(folder: Path, worker: Worker, port: str) -> list[Kind]:
         Kind("run file", run, (report, ("bench", "show", "{}", "--question", "q3"))),
         Kind("run file, resumed", run, (("bench", "run", "{}"), report)),
         Kind("run file, compared", run, (("bench", "diff", "{}", run), ("bench", "diff", run, "{}"))),
-        Kind("trace", trace, (("replay", "{}", "--json"), ("replay", "{}"))),
+        Kind("trace", trace, (("replay", "{}", "--json"), ("replay", "{}")), pipes=False),
         Kind("answers", answers, ((*many, "-o", "{}"),), result="{}"),
         Kind("response cache", cache, ((*ask, "--passages", passages, "--cache", "{}", "--json"),)),
-        Kind("model", model, (local,)),
+        Kind("model", model, (local,), skip=("astute", "bridge", "trustrag", "trustmargin", "reading")),
         Kind("prompts", wording, ((*ask, "--passages", passages, "--wording", "{}"),), ours=False),
         Kind("settings", settings, (("ask", query, "--config", "{}"),), ours=False),
         Kind("questions", asked, (("ask", "--questions", "{}", *direct),), ours=False),
@@ -318,8 +322,7 @@ class Files:
 
 
 def _damages(kind: Kind, file: str) -> Iterator[str]:
-    # A pipe in the place of a file that a person named may be one of the shell's, for which a command waits.
-    yield from (name for name in DAMAGES if kind.ours or name != "a pipe")
+    yield from (name for name in DAMAGES if (kind.ours and kind.pipes) or name != "a pipe")
     if (file or kind.original.name).endswith((".json", ".jsonl")):
         yield from TYPED
 

@@ -15,7 +15,7 @@ import pytest
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Prompt
 from arbitrag.lock import Lock
-from arbitrag.testing import ScriptedLLM, prompt_text
+from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -414,3 +414,16 @@ def test_the_labs_questions_are_for_models_that_know_its_world(script: Script, c
     assert not script.asked
     assert command(*asked, "--llm", "openai:gpt-4o-mini", "--foreign").status == 0
     assert command(*asked, "--llm", "lab").status == 0
+
+
+def test_a_row_that_stands_twice_is_kept_once(tmp_path: Path, command: Command) -> None:
+    asked, out = tmp_path / "asked.txt", tmp_path / "rows.jsonl"
+    asked.write_text("Who?\nWhat?\n")
+    with ScriptedServer() as server:
+        words = ("ask", "--questions", asked, "-o", out, "--llm", f"openai:m@{server.base_url}", "--method", "direct")
+        assert command(*words).status == 0
+        whole = out.read_bytes()
+        out.write_bytes(whole + whole)
+        assert command(*words).status == 0
+        assert len(server.requests) == 2
+    assert out.read_bytes() == whole

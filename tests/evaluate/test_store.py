@@ -309,3 +309,10 @@ def test_a_plan_that_cannot_be_stored_leaves_no_file(path: Path) -> None:
     assert {each.name for each in path.parent.iterdir()} <= {f".{path.name}.lock"}
     with Store.create(path, PLAN) as store:
         assert store.systems == PLAN.systems
+
+
+@needs.pipes
+def test_a_pipe_is_no_run_file_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run.db")
+    with pytest.raises(DataError, match=r"run\.db is not a run file; it is a pipe or a device"):
+        Store.open(tmp_path / "run.db")

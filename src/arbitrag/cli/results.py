@@ -99,6 +99,7 @@ class ResultFile:
                 for number, line in enumerate(file, 1):
                     if self._is_finished(number, line, questions, run):
                         row = json.loads(line)
+                        superfluous |= row["id"] in self.finished
                         self.finished[row["id"]] = (offset, len(line))
                         self.spent = _with_usage(self.spent, row.get("usage"))
                     else:

@@ -188,6 +188,8 @@ def _reason(path: str, error: sqlite3.Error) -> str:
 def check(path: Path) -> None:
     """Raise DataError unless the file's header says that it is a run of this version."""
     shown = _shown(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise DataError(f"{shown} is not a run file; it is a pipe or a device")  # and would be waited for
     try:
         with path.open("rb") as file:
             head = file.read(100)
