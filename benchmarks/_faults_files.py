@@ -241,9 +241,7 @@ def kinds(folder: Path, worker: Worker, port: str) -> list[Kind]:
         Kind("question set", questions, (("data", "check", "{}"),), ours=False),
         Kind("question table", table, (("data", "check", "{}"), ("ask", "--questions", "{}", *direct)), ours=False),
         Kind("passages", passages, ((*ask, "--passages", "{}"),), ours=False),
-        Kind(
-            "documents", docs / "city7.md", (("index", "{}", "-o", folder / "again.idx", "--replace-all"),), ours=False
-        ),
+        Kind("documents", docs / "city7.md", (("index", "{}", "-o", folder / "again.idx", "--replace"),), ours=False),
     ]
 
 
