@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -139,3 +140,17 @@ def test_the_page_names_every_format_and_its_number(repository: Path) -> None:
         ("trace", FORMAT),
     ):
         assert f"| {name} | {number} |" in page
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tokenizer_config.json"])
+def test_a_model_folder_whose_json_is_too_deep(tmp_path: Path, command: Command, name: str) -> None:
+    from arbitrag.lab import model
+
+    folder = tmp_path / "model"
+    shutil.copytree(model.FOLDER, folder)
+    if name != "manifest.json":
+        (folder / "manifest.json").unlink()
+    (folder / name).write_text("[" * 100_000 + "]" * 100_000)
+    ran = command("ask", "Who?", "--llm", f"onnx:{folder}", "--method", "direct")
+    assert (ran.status, ran.out) == (1, "")
+    assert "nested too deeply" in ran.err

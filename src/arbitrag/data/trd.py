@@ -37,6 +37,7 @@ from arbitrag.data.trd_validate import Checked, Validator
 from arbitrag.errors import ArbitragError, BackendError, DataError, UsageError
 from arbitrag.files import encoded, replacing, write_text
 from arbitrag.llm.base import LLM
+from arbitrag.plain import parse_json
 from arbitrag.types import Passage
 
 VERSION = 1
@@ -309,7 +310,7 @@ def _before(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {"recipe": None}
     return found if isinstance(found, dict) else {"recipe": None}

@@ -20,6 +20,7 @@ from arbitrag import telemetry
 from arbitrag.encode.base import PROMPT_NAMES, Kind, checked, prompt_for
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.manifest import digest
+from arbitrag.plain import parse_json
 from arbitrag.text import one_line
 
 _MODELS = ("model.onnx", "onnx/model.onnx")
@@ -193,6 +194,6 @@ def _json(path: Path) -> Any:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from None

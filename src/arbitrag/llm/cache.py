@@ -176,7 +176,7 @@ class CachedLLM:
             kept = unseal(json.loads(text))
             answer = cast(Answer, decode(kind, kept["answer"]))
             return as_cached(answer, Tokens(**kept["tokens"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise self._file.corrupt("holds an entry that cannot be read") from None
 
     def _warn(self, done: str, error: sqlite3.Error) -> None:

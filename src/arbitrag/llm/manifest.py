@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import DataError
+from arbitrag.plain import parse_json
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -63,7 +64,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
         manifest = Manifest(**found)
         files = {str(name): str(hash) for name, hash in manifest.files.items()}
     except (ValueError, TypeError, AttributeError) as error:

@@ -10,7 +10,6 @@ file has; most files that others made have none.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -29,6 +28,7 @@ from arbitrag.llm.onnx_session import HostLogits, cores, memory, open_session
 from arbitrag.llm.process_messages import Elsewhere
 from arbitrag.llm.runtime import Facts, Step
 from arbitrag.llm.tokenizer import TextCodec
+from arbitrag.plain import parse_json
 
 if TYPE_CHECKING:
     from arbitrag.llm.engine import Engine
@@ -255,7 +255,7 @@ def _context(folder: Path, manifest: Manifest | None) -> int | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8")).get("max_position_embeddings")
+        found = parse_json(path.read_text(encoding="utf-8")).get("max_position_embeddings")
     except (ValueError, AttributeError) as error:
         raise DataError(f"{path} is not a model configuration: {error}") from None
     return found if isinstance(found, int) else None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Message, Prompt
+from arbitrag.plain import parse_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -288,7 +289,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError, unknown
 from arbitrag.hiding import Secrets
+from arbitrag.plain import parse_json
 from arbitrag.retrieve.document import other_vectors, to_document
 from arbitrag.text import one_line
 from arbitrag.types import Passage
@@ -131,7 +132,7 @@ def read_layout(connection: psycopg.Connection[Any], place: Place) -> Layout | N
     if not exists:
         return None
     try:
-        found = json.loads(comment or "")["arbitrag"]
+        found = parse_json(comment or "")["arbitrag"]
         return Layout(str(found["language"]), str(found["encoder"]), found["width"])
     except (ValueError, KeyError, TypeError):
         raise IndexFileError(
