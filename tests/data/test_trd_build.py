@@ -339,7 +339,7 @@ asyncio.run(build(plain_material(own, cutoff="2023"), [Slow(curator)], Recipe(),
 
 
 def run(repository: Path, *arguments: object) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(repository), str(repository / "src")])
+    path = os.pathsep.join(map(str, (repository, repository / "src", repository / "tests" / "support")))
     command = [sys.executable, "-c", _SCRIPT, *map(str, arguments)]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE)
 
