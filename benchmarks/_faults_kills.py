@@ -252,12 +252,15 @@ def _kill_and_resume(
     show: Show,
 ) -> None:
     finished: dict[str, Any] = {}
-    for number in range(times):
-        show(number, times, name)
+    done = 0
+    for _ in range(3 * times):
+        if done == times:
+            break
+        show(done, times, name)
         server.requests.clear()
-        target, patience = rng.randrange(1, 2 * count // (times + 1) + 2), after(rng.uniform(0.2, 4.0))
-        when = patience if rng.random() < 0.15 else _asked_for(server, target)
-        kills.killed += kill(start(*command), when)
+        target, patience = rng.randrange(1, max(2, count // times)), after(rng.uniform(0.2, 2.0))
+        if kill(start(*command), patience if rng.random() < 0.15 else _asked_for(server, target)):
+            done, kills.killed = done + 1, kills.killed + 1
         finished = _kept(kills, name, finished, rows(), server)
     server.requests.clear()
     if finish(kills, name, *command):
