@@ -11,7 +11,7 @@ from typing import Any
 
 import arbitrag
 
-PACKAGES = ("numpy", "onnxruntime", "openai", "tantivy", "tokenizers", "torch", "transformers", "faiss-cpu")
+PACKAGES = ("numpy", "onnxruntime", "httpx", "tantivy", "tokenizers", "torch", "transformers", "faiss-cpu")
 
 
 def provenance() -> Mapping[str, Any]:
