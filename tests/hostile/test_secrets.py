@@ -354,7 +354,8 @@ def test_a_postgres_server_that_is_away(kind: str, home: Path, parrot: Parrot, s
 def test_a_run_over_postgres_holds_no_password(
     kind: str, home: Path, parrot: Parrot, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = pytest.importorskip("arbitrag.retrieve.postgres_table")
+    pytest.importorskip("psycopg")
+    from arbitrag.retrieve import postgres_table as table
 
     class Found(FixedRetriever):
         def __init__(self, asked: Any) -> None:

@@ -24,6 +24,7 @@ from arbitrag.address import Url
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
 from arbitrag.hiding import Secrets
 from arbitrag.retrieve.base import check_k
+from arbitrag.retrieve.deadline import deadline
 from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
 from arbitrag.text import one_line
 from arbitrag.types import Passage
@@ -249,11 +250,8 @@ def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
 async def _within(timeout_s: float | None, shown: str, secrets: Secrets) -> AsyncIterator[None]:
     """As ``_errors``, for requests that end, to the last byte of the answer, within ``timeout_s``."""
     with _errors(shown, secrets):
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except TimeoutError:
-            raise BackendError(f"{shown} gave no whole answer within {timeout_s:g} s") from None
+        async with deadline(timeout_s, shown):
+            yield
 
 
 @contextmanager
