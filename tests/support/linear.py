@@ -16,7 +16,7 @@ SHORTEST, LONGEST = 16, 1 << 14  # characters, about
 MEASURABLE_S = 0.01  # below this, the clock and the cache decide
 SHOWN = 3  # faults that are told; each takes long to measure
 LARGEST_RATIO = 3.0  # 2 is linear, 4 quadratic
-ROUNDS = 8  # at most; the first whose smallest times are in proportion decides
+ROUNDS = 40  # at most; the first whose smallest times are in proportion decides
 
 # What patterns repeat: white space of every kind, what no reader sees, signs of labels, fences, lists, and letters.
 UNITS = (
