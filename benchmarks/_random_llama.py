@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.llm.base import Prompt
-from arbitrag.llm.engine import Codec, Engine
-from arbitrag.llm.tokenizer import TextCodec
+from arbitrag.llm.engine import Engine
+from arbitrag.llm.tokenizer import Codec, TextCodec
 
 TOKENIZER = Path(__file__).parent.parent / "src" / "arbitrag" / "lab" / "embedded"
 LAYERS, VOCABULARY = 15, 5120

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import BackendError, ContextError, UsageError
 from arbitrag.llm.base import (
@@ -33,6 +33,7 @@ from arbitrag.llm.process_messages import Elsewhere
 from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.stops import first_stop, stop_rule
+from arbitrag.llm.tokenizer import Codec
 from arbitrag.llm.turns import Rules
 from arbitrag.llm.worker import WINDOW_S, Work, Worker
 from arbitrag.types import Need
@@ -41,24 +42,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 PREFIX_BYTES = 1 << 30
-
-
-class Codec(Protocol):
-    """What the engine needs of ``llm.tokenizer.TextCodec``."""
-
-    @property
-    def eos_ids(self) -> frozenset[int]: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    def encode_prompt(self, prompt: Prompt) -> list[int]: ...
-
-    def lead(self, prompt: Prompt) -> str: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class Engine:

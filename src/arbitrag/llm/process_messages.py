@@ -5,14 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.runtime import Runtime
-
-if TYPE_CHECKING:
-    from arbitrag.llm.engine import Codec
-
+from arbitrag.llm.tokenizer import Codec
 
 _HERE = "open the model without own_process"
 

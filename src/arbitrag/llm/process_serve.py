@@ -13,17 +13,15 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from arbitrag.errors import ArbitragError, BackendError
 from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
 from arbitrag.llm.requests import Request, Write
 from arbitrag.llm.runtime import Runtime
 from arbitrag.llm.stops import stop_rule
+from arbitrag.llm.tokenizer import Codec
 from arbitrag.llm.turns import Rules, Turns
-
-if TYPE_CHECKING:
-    from arbitrag.llm.engine import Codec
 
 Message = Ask | Gone | None  # None: nobody is there any more
 Tell = Callable[[object], None]

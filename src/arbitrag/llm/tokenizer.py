@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Message, Prompt
@@ -28,6 +28,24 @@ _NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_
 _TAG = re.compile(r"<.+>|\[.+\]", re.DOTALL)
 _REMEMBERED = 1024  # texts whose ids are kept: those that 64 questions under way come back to
 _LABEL = re.compile(r"^(?=(?:System|User|Assistant):)", re.MULTILINE)
+
+
+class Codec(Protocol):
+    """A tokenizer as the engine uses it: prompts and texts to token ids, and token ids to text (see ``TextCodec``)."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]: ...
+
+    def lead(self, prompt: Prompt) -> str: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class TextCodec:
