@@ -1,0 +1,55 @@
+"""Nothing imports what is above it: the order in ``tools/layers.py``, held by every module of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import layers
+
+import arbitrag
+
+PACKAGE = Path(arbitrag.__file__).parent
+
+# Imports against the order that are still there, as importer and imported. It only ever gets shorter.
+OPEN = {
+    ("encode.reuse", "retrieve.document"),
+    ("evaluate.provenance", "__init__"),
+    ("kit", "stages.fit"),
+    ("llm", "lab.model"),
+    ("llm.cache", "trace"),
+    ("retrieve", "lab.model"),
+    ("retrieve.own", "integrations"),
+    ("retrieve.own", "integrations.adapter"),
+    ("trace", "stages.fit"),
+    ("types", "told"),
+}
+
+
+def explained(found: layers.Import) -> str:
+    return (
+        f"{found.importer} imports {found.imported} (line {found.line}, {found.when}), which is not below it in "
+        "tools/layers.py. Move what it needs into a lower layer, or hand it in from above."
+    )
+
+
+def test_no_module_imports_what_is_above_it() -> None:
+    upward = layers.upward(layers.imports(PACKAGE), layers.modules(PACKAGE))
+    new = [explained(each) for each in upward if (each.importer, each.imported) not in OPEN]
+    assert not new, "\n".join(new)
+
+
+def test_an_import_that_is_gone_is_no_longer_listed_as_open() -> None:
+    upward = layers.upward(layers.imports(PACKAGE), layers.modules(PACKAGE))
+    assert {(each.importer, each.imported) for each in upward} == OPEN
+
+
+def test_every_module_has_a_place_in_the_order() -> None:
+    assert layers.unplaced(layers.modules(PACKAGE)) == [], "enter it in LAYERS or INSIDE of tools/layers.py"
+
+
+def test_every_name_in_the_order_is_there() -> None:
+    known = layers.modules(PACKAGE)
+    components = {layers.component(module) for module in known}
+    assert {name for layer in layers.LAYERS for name in layer} == components
+    parts = {f"{name}.{part}" for name, order in layers.INSIDE.items() for layer in order for part in layer}
+    assert {part for part in parts if not part.endswith(layers.REST)} <= {*known}
