@@ -12,8 +12,6 @@ PACKAGE = Path(arbitrag.__file__).parent
 
 # Imports against the order that are still there, as importer and imported. It only ever gets shorter.
 OPEN = {
-    ("encode.reuse", "retrieve.document"),
-    ("evaluate.provenance", "__init__"),
     ("kit", "stages.fit"),
     ("llm", "lab.model"),
     ("llm.cache", "trace"),

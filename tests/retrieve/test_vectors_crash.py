@@ -14,12 +14,12 @@ import needs
 import numpy as np
 import pytest
 
+from arbitrag.encode.base import encoded_text
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import open_index, update_index
 from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.dense import DenseIndex, StoredVectors
-from arbitrag.retrieve.document import encoded_text
 
 pytestmark = needs.signals
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from arbitrag.errors import BackendError
 from arbitrag.text import one_line
+from arbitrag.types import Passage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +53,11 @@ class Vectors:
 def prompt_for(kind: Kind, prompts: Mapping[str, str | None]) -> str:
     """What a model wants in front of a text of this kind; nothing, as a rule."""
     return next((prompt for name in PROMPT_NAMES[kind] if (prompt := prompts.get(name))), "")
+
+
+def encoded_text(passage: Passage) -> str:
+    """What an encoder reads of a passage: its title, where it has one, and its text on the next line."""
+    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from arbitrag.encode.base import Encoder
+from arbitrag.encode.base import Encoder, encoded_text
 from arbitrag.errors import DataError
-from arbitrag.retrieve.document import encoded_text
 from arbitrag.types import Passage
 
 if TYPE_CHECKING:

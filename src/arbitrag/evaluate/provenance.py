@@ -6,10 +6,11 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import arbitrag
+from arbitrag import __version__
 
 PACKAGES = ("numpy", "onnxruntime", "httpx", "tantivy", "tokenizers", "torch", "transformers", "faiss-cpu")
 
@@ -17,8 +18,8 @@ PACKAGES = ("numpy", "onnxruntime", "httpx", "tantivy", "tokenizers", "torch", "
 def provenance() -> Mapping[str, Any]:
     """Plain JSON values; ``commit`` is empty outside a checkout, and ends in ``+`` where files were changed since."""
     return {
-        "arbitrag": arbitrag.__version__,
-        "commit": commit(Path(arbitrag.__file__).parent),
+        "arbitrag": __version__,
+        "commit": commit(Path(str(files("arbitrag")))),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},

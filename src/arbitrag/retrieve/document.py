@@ -37,11 +37,6 @@ def passage_id(passage: Passage) -> str:
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def encoded_text(passage: Passage) -> str:
-    """What an encoder reads of a passage: its title, where it has one, and its text on the next line."""
-    return f"{passage.title}\n{passage.text}" if passage.title else passage.text
-
-
 def to_document(passage: Passage) -> dict[str, Any]:
     """The passage as plain JSON values, without its score and its embedding."""
     return {

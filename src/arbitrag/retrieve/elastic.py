@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from arbitrag.address import Url
+from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.hiding import Secrets
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.deadline import deadline
-from arbitrag.retrieve.document import Progress, batches, encoded_text, from_document, other_vectors, to_document
+from arbitrag.retrieve.document import Progress, batches, from_document, other_vectors, to_document
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 

@@ -13,11 +13,10 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from arbitrag.encode import open_encoder
-from arbitrag.encode.base import Encoder
+from arbitrag.encode.base import Encoder, encoded_text
 from arbitrag.errors import IndexFileError
 from arbitrag.files import check_writable
 from arbitrag.retrieve.codes import check_codes, update_codes
-from arbitrag.retrieve.document import encoded_text
 from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
 from arbitrag.retrieve.vectors import (
     VectorLog,

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.document import Progress, batches, encoded_text, flat
+from arbitrag.retrieve.document import Progress, batches, flat
 from arbitrag.retrieve.postgres_table import (
     COLUMNS,
     Layout,

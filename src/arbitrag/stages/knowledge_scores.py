@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from arbitrag.encode.base import encoded_text
 from arbitrag.errors import CapabilityError
 from arbitrag.kit import Kit
-from arbitrag.retrieve.document import encoded_text
 from arbitrag.stages.collect import Sources
 from arbitrag.stages.decision_tree import Agreement
 from arbitrag.types import Decision

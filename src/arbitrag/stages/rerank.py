@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
+from arbitrag.encode.base import encoded_text
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
-from arbitrag.retrieve.document import encoded_text
 from arbitrag.stages.knowledge_scores import shares
 from arbitrag.types import Decision, Dropped, Need, Passage, Question
 
