@@ -472,7 +472,7 @@ def _traces(rng: random.Random) -> None:
 
 def _a_trace() -> Any:
     from arbitrag.run import answer
-    from arbitrag.types import to_plain
+    from arbitrag.serialization import to_plain
 
     return to_plain(asyncio.run(answer("Who?", _method("trustmargin"), _kit(lambda _: "Paris"))).trace)
 
@@ -514,7 +514,7 @@ def _methods(rng: random.Random) -> None:
 
 
 def _json(rng: random.Random) -> None:
-    from arbitrag.plain import from_plain, parse_json
+    from arbitrag.serialization import from_plain, parse_json
     from arbitrag.types import Passage, Question
 
     value = rng.choice(("[" * 5000, '{"a":' * 3000, "9" * 5000, "1e999", mutated(rng, '{"text": "x", "line": 3}')))

@@ -13,12 +13,12 @@ import pytest
 from arbitrag.errors import BackendError, ContextError, TraceError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm.base import Price
-from arbitrag.plain import from_plain
 from arbitrag.replay import decide_again, load_trace, replay, save_trace
 from arbitrag.run import answer
+from arbitrag.serialization import from_plain, to_plain
 from arbitrag.testing import FixedRetriever, ScriptedLLM
 from arbitrag.trace import Trace
-from arbitrag.types import Need, Passage, Question, Strategy, Usage, Verdict, to_plain
+from arbitrag.types import Need, Passage, Question, Strategy, Usage, Verdict
 
 PASSAGES = tuple(Passage(f"passage {number} has eight words in it, really", id=f"p{number}") for number in range(3))
 REPLIES = {"passages below": "Oskar Brend", "Question": "Mira Talven"}

@@ -18,8 +18,9 @@ from arbitrag.llm.base import Generation, Offer, Price, Prompt, Sampling
 from arbitrag.methods.direct import Direct
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.run import Failure, answer, answer_all, ask, check, open_kit
+from arbitrag.serialization import to_plain
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
-from arbitrag.types import Need, to_plain
+from arbitrag.types import Need
 
 PASSAGES = [Passage("Oskar Brend directed it.", id="1")]
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from arbitrag import types
-from arbitrag.types import Candidate, Cut, Decision, Need, Passage, Question, Strategy, Usage, Verdict, to_plain
+from arbitrag.serialization import to_plain
+from arbitrag.types import Candidate, Cut, Decision, Need, Passage, Question, Strategy, Usage, Verdict
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ Order = tuple[tuple[str, ...], ...]  # layers, lowest first, each of names
 
 LAYERS: Order = (
     ("errors",),
-    ("text",),
+    ("serialization", "text"),
     ("types",),
-    ("display", "plain", "plugins"),
+    ("display", "plugins"),
     ("security",),
     ("storage",),
     ("llm",),
@@ -64,6 +64,7 @@ FORMER: Mapping[str, str] = {
     "jsonl": "storage",
     "lock": "storage",
     "long_form": "stages",
+    "plain": "serialization",
     "sealing": "storage",
     "telemetry": "security",
     "told": "display",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from arbitrag.errors import DataError
-from arbitrag.plain import describe, from_plain, parse_json
+from arbitrag.serialization import describe, from_plain, parse_json
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 

@@ -34,9 +34,10 @@ from arbitrag.llm.base import (
 )
 from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
+from arbitrag.serialization import to_plain
 from arbitrag.stages.fit import Fit, fit
 from arbitrag.trace import Recorder, Result
-from arbitrag.types import Need, Passage, Question, to_plain
+from arbitrag.types import Need, Passage, Question
 
 if TYPE_CHECKING:
     import numpy as np

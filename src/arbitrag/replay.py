@@ -34,13 +34,13 @@ from arbitrag.llm.base import LLM
 from arbitrag.long_form import written_out
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, configure, settings
-from arbitrag.plain import from_plain, parse_json
 from arbitrag.prompts import PromptBook, PromptFile, parse_prompt
 from arbitrag.retrieve.base import Retriever
 from arbitrag.sealing import KEY, seal, unseal
+from arbitrag.serialization import from_plain, parse_json, to_plain
 from arbitrag.text import one_line
 from arbitrag.trace import FORMAT, Call, Kind, Named, Recorder, Result, Trace, decode
-from arbitrag.types import Question, Verdict, to_plain
+from arbitrag.types import Question, Verdict
 
 R = TypeVar("R", bound=Result)
 

@@ -29,9 +29,10 @@ from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.retrieve.own import passages_of, retriever_of
+from arbitrag.serialization import to_plain
 from arbitrag.text import encodable, listed
 from arbitrag.trace import Trace, usage_of
-from arbitrag.types import Decision, Need, Passage, Question, Verdict, to_plain
+from arbitrag.types import Decision, Need, Passage, Question, Verdict
 
 Index = str | Path | Retriever | Sequence[Passage | str] | Any  # Any: retrievers of other frameworks
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from arbitrag.encode.base import Vectors
 from arbitrag.encode.heads import Similarities
 from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Price, Scores, Tokens
-from arbitrag.plain import from_plain
+from arbitrag.serialization import from_plain, to_plain
 from arbitrag.stages.fit import Fit
-from arbitrag.types import Decision, Passage, Question, Usage, to_plain
+from arbitrag.types import Decision, Passage, Question, Usage
 
 if TYPE_CHECKING:
     import numpy as np

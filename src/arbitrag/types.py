@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, Flag, auto
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from arbitrag.serialization import NOT_JSON, to_plain
 from arbitrag.text import encodable, listed
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Passage:
     score: float | None = None
     date: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    embedding: np.ndarray | None = field(default=None, repr=False, compare=False)
-    embedded_by: str = field(default="", repr=False, compare=False)
+    embedding: np.ndarray | None = field(default=None, repr=False, compare=False, metadata=NOT_JSON)
+    embedded_by: str = field(default="", repr=False, compare=False, metadata=NOT_JSON)
 
     @property
     def place(self) -> str:
@@ -199,7 +199,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     usage: Usage = Usage()
     long: LongAnswer | None = None
-    trace: Any = field(default=None, repr=False, compare=False)
+    trace: Any = field(default=None, repr=False, compare=False, metadata=NOT_JSON)
 
     def __post_init__(self) -> None:
         if (self.answer is None) != (self.strategy is Strategy.REFUSE):
@@ -215,33 +215,3 @@ class Verdict:
         from arbitrag.told import html
 
         return html(self)
-
-
-NOT_PLAIN = frozenset({"trace", "embedding", "embedded_by"})  # fields that are left out of JSON
-_PLAIN = frozenset({str, int, float, bool, type(None)})  # nearly all values that come are of one of these
-_SIMPLE = (str, int, float, bool)  # a union would be checked far more slowly
-
-
-def to_plain(value: Any) -> Any:
-    """Dataclasses, enums, mappings and sequences as JSON values.
-
-    Raises TypeError for anything else, so that no ``repr`` of an object ever stands in a file as if it were data.
-    """
-    if value.__class__ in _PLAIN or isinstance(value, _SIMPLE):
-        return value
-    if isinstance(value, Enum):
-        return value.value
-    if (names := _plain_fields(value.__class__)) is not None:
-        found = ((name, getattr(value, name)) for name in names)
-        return {name: each if each.__class__ in _PLAIN else to_plain(each) for name, each in found}
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [each if each.__class__ in _PLAIN else to_plain(each) for each in value]
-    raise TypeError(f"{type(value).__name__} is not a plain value")
-
-
-@cache
-def _plain_fields(kind: type) -> tuple[str, ...] | None:
-    """The fields of a dataclass that are written; None for another type."""
-    return tuple(f.name for f in fields(kind) if f.name not in NOT_PLAIN) if is_dataclass(kind) else None

@@ -19,8 +19,9 @@ from arbitrag.kit import Kit
 from arbitrag.llm.base import Prompt
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import answer
+from arbitrag.serialization import to_plain
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
-from arbitrag.types import Passage, Question, to_plain
+from arbitrag.types import Passage, Question
 
 FAILED = "failed"
 WAITING = "waiting"

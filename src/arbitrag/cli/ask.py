@@ -203,7 +203,7 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
         raise verdict.error
     configuration = parts.configuration
     if as_json:
-        from arbitrag.types import to_plain
+        from arbitrag.serialization import to_plain
 
         told = verdict.to_dict() | ({"configuration": dict(configuration.used)} if configuration.used else {})
         say_json({**told, "trace": to_plain(verdict.trace)} if explain else told)

@@ -13,10 +13,10 @@ from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.report import named
 from arbitrag.evaluate.runfile import decoded
 from arbitrag.evaluate.store import Row, Store
-from arbitrag.plain import from_plain
+from arbitrag.serialization import from_plain, to_plain
 from arbitrag.text import one_line
 from arbitrag.told import cost
-from arbitrag.types import Verdict, to_plain
+from arbitrag.types import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def index(
 
 
 def _plain(report: IndexReport) -> dict[str, object]:
-    from arbitrag.types import to_plain
+    from arbitrag.serialization import to_plain
 
     named = {
         key: [{"source": file.source, "reason": file.reason} for file in files]

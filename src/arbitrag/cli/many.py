@@ -21,8 +21,9 @@ from arbitrag.kit import Kit, Model
 from arbitrag.long_form import Form
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import Failure, answer_all
+from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.types import Passage, Question, Verdict, to_plain
+from arbitrag.types import Passage, Question, Verdict
 
 Show = Callable[[int, int | None, str], None]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from arbitrag.methods.base import Method, needs_of, settings_of, summary
+from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.types import to_plain
 from arbitrag.worked import EXAMPLES, PLAIN, REFUSALS, Worked, work
 
 

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 from arbitrag.errors import DataError, UsageError
 from arbitrag.files import check_plain, check_writable, encoded, open_plain, replacing
 from arbitrag.lock import Lock
-from arbitrag.plain import parse_json
 from arbitrag.sealing import seal, unseal
+from arbitrag.serialization import parse_json, to_plain
 from arbitrag.text import one_line
-from arbitrag.types import Question, to_plain
+from arbitrag.types import Question
 
 _BEGINNING = b'{"id": '
 

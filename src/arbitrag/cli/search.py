@@ -35,7 +35,7 @@ def search(
     from arbitrag.address import shown
     from arbitrag.cli.output import complain, say, say_json, waiting
     from arbitrag.errors import UsageError
-    from arbitrag.types import to_plain
+    from arbitrag.serialization import to_plain
 
     if not query.strip():
         raise UsageError("the query is empty")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from arbitrag.data.passages import Mixed, Mixture
 from arbitrag.data.rows import Problem
 from arbitrag.errors import nearest
-from arbitrag.plain import from_plain
+from arbitrag.serialization import from_plain
 from arbitrag.text import agree, one_line, printable, vanishes
 from arbitrag.types import Passage
 

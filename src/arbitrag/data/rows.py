@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any, BinaryIO, Literal, Protocol
 
 from arbitrag.errors import DataError
-from arbitrag.plain import describe, parse_json
+from arbitrag.serialization import describe, parse_json
 from arbitrag.text import one_line
 
 LONGEST_LINE = 64 << 20  # bytes; a question with all its passages takes a thousandth of that

@@ -19,7 +19,7 @@ from typing import Any
 from arbitrag.data.own import KEYS
 from arbitrag.data.rows import LONGEST_LINE, Line, Problem, Raw, Readable, lines
 from arbitrag.errors import DataError, nearest
-from arbitrag.plain import parse_json
+from arbitrag.serialization import parse_json
 from arbitrag.text import one_line
 
 SEPARATOR = "|"

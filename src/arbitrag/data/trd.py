@@ -37,7 +37,7 @@ from arbitrag.data.trd_validate import Checked, Validator
 from arbitrag.errors import ArbitragError, BackendError, DataError, UsageError
 from arbitrag.files import encoded, replacing, write_text
 from arbitrag.llm.base import LLM
-from arbitrag.plain import parse_json
+from arbitrag.serialization import parse_json
 from arbitrag.types import Passage
 
 VERSION = 1

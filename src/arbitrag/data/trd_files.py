@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 
 from arbitrag.data.fields import Fields
 from arbitrag.errors import DataError
-from arbitrag.plain import describe, parse_json
+from arbitrag.serialization import describe, parse_json
 from arbitrag.text import one_line
 
 _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}

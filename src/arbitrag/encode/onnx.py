@@ -20,7 +20,7 @@ from arbitrag import telemetry
 from arbitrag.encode.base import PROMPT_NAMES, Kind, checked, prompt_for
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.manifest import digest
-from arbitrag.plain import parse_json
+from arbitrag.serialization import parse_json
 from arbitrag.text import one_line
 
 _MODELS = ("model.onnx", "onnx/model.onnx")

@@ -21,7 +21,7 @@ from arbitrag.evaluate.compare import Interval, compare, holm
 from arbitrag.evaluate.figures import LEVEL, p_between, resamples_for
 from arbitrag.evaluate.measure import METRICS, Measured, Run, measure
 from arbitrag.evaluate.report import SIGNIFICANT, digest_of, named, plain_of
-from arbitrag.types import to_plain
+from arbitrag.serialization import to_plain
 
 DIFF_LINES = 12  # of a prompt
 LISTED = 10  # ids of questions that flipped

@@ -14,7 +14,7 @@ from arbitrag.evaluate.measure import METRICS, Run
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.report import LISTED, Report, SetReport
 from arbitrag.evaluate.store import Row
-from arbitrag.plain import from_plain
+from arbitrag.serialization import from_plain
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Verdict
 

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from arbitrag.errors import DataError
-from arbitrag.types import Passage, Question, Strategy, to_plain
+from arbitrag.serialization import to_plain
+from arbitrag.types import Passage, Question, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from arbitrag.evaluate.figures import (
     slices,
 )
 from arbitrag.evaluate.measure import Measured, Run, measure
+from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.types import to_plain
 
 SIGNIFICANT = 0.05
 LISTED = 300

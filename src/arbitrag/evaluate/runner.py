@@ -30,10 +30,11 @@ from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import Method
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import Failure, attempt, check
+from arbitrag.serialization import to_plain
 from arbitrag.stages.fit import NO_ROOM
 from arbitrag.text import printable
 from arbitrag.trace import Call
-from arbitrag.types import Usage, Verdict, to_plain
+from arbitrag.types import Usage, Verdict
 
 CONCURRENCY = 64
 TURN_S = 0.0002

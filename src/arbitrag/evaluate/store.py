@@ -22,8 +22,9 @@ from arbitrag.evaluate.columns import Columns, columns
 from arbitrag.evaluate.questions import Item, QuestionSet, plain_item
 from arbitrag.evaluate.stored import agrees, crc, item, listed, packed, text, unpacked, usage
 from arbitrag.lock import Lock
+from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.types import Strategy, Usage, to_plain
+from arbitrag.types import Strategy, Usage
 
 _TABLES = """
 CREATE TABLE conditions (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER) WITHOUT ROWID;

@@ -28,8 +28,8 @@ from arbitrag.evaluate.tune_paths import Paths, looked_up
 from arbitrag.evaluate.tune_record import Record, Recorded, Show, family, recorded
 from arbitrag.methods import load
 from arbitrag.methods.base import settings
+from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.types import to_plain
 
 VALUES: Mapping[str, Values] = {"trustmargin": tune_margin.VALUES, "bridge": tune_bridge.VALUES}
 MOST_POINTS = 20_000_000

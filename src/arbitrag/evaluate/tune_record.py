@@ -15,7 +15,7 @@ from arbitrag.errors import DataError, UsageError, unknown
 from arbitrag.evaluate.measure import Asked
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.store import System
-from arbitrag.plain import from_plain
+from arbitrag.serialization import from_plain
 from arbitrag.text import one_line
 from arbitrag.trace import FORMAT, Call, Trace
 from arbitrag.types import Decision

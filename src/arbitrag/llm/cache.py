@@ -37,9 +37,10 @@ from arbitrag.llm.base import (
     reading_of,
 )
 from arbitrag.sealing import seal, unseal
+from arbitrag.serialization import to_plain
 from arbitrag.trace import Kind, decode, encode
 from arbitrag.trust import CACHE_FILE
-from arbitrag.types import Need, to_plain
+from arbitrag.types import Need
 
 FILE = CACHE_FILE
 VERSION = 1

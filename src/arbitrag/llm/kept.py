@@ -19,8 +19,8 @@ from typing import Any
 
 from arbitrag import __version__
 from arbitrag.files import draft_of
-from arbitrag.plain import parse_json
 from arbitrag.sealing import seal, unseal
+from arbitrag.serialization import parse_json
 
 SWITCH = "ARBITRAG_CACHE"
 LIFETIME_S = 24 * 3600

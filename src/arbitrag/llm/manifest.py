@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import DataError
-from arbitrag.plain import parse_json
+from arbitrag.serialization import parse_json
 
 NAME = "manifest.json"
 FORMAT = 1

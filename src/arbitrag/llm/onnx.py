@@ -28,7 +28,7 @@ from arbitrag.llm.onnx_session import HostLogits, cores, memory, open_session
 from arbitrag.llm.process_messages import Elsewhere
 from arbitrag.llm.runtime import Facts, Step
 from arbitrag.llm.tokenizer import TextCodec
-from arbitrag.plain import parse_json
+from arbitrag.serialization import parse_json
 
 if TYPE_CHECKING:
     from arbitrag.llm.engine import Engine

@@ -46,9 +46,9 @@ from arbitrag.llm.probe import (
 from arbitrag.llm.scoring import as_json, together
 from arbitrag.llm.streamed import OPTIONS
 from arbitrag.llm.tokenizer import as_text
-from arbitrag.plain import from_plain
+from arbitrag.serialization import from_plain, to_plain
 from arbitrag.text import one_line
-from arbitrag.types import Need, to_plain
+from arbitrag.types import Need
 
 PROBE = 1  # the version of what a probe finds out
 BYTES_PER_TOKEN = 4

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Message, Prompt
-from arbitrag.plain import parse_json
+from arbitrag.serialization import parse_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, LiteralString
 
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError, unknown
 from arbitrag.hiding import Secrets
-from arbitrag.plain import parse_json
 from arbitrag.retrieve.document import other_vectors, to_document
+from arbitrag.serialization import parse_json
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 

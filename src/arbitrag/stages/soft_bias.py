@@ -10,8 +10,8 @@ from pathlib import Path
 
 from arbitrag.errors import DataError
 from arbitrag.kit import Kit
-from arbitrag.plain import from_plain, parse_json
 from arbitrag.prompts import Block
+from arbitrag.serialization import from_plain, parse_json
 from arbitrag.stages.lines import labelled, lines_of
 from arbitrag.stages.reading import Reading, Unreadable, read_reply
 from arbitrag.text import one_line

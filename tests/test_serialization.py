@@ -5,19 +5,8 @@ import re
 
 import pytest
 
-from arbitrag.plain import from_plain, parse_json
-from arbitrag.types import (
-    Candidate,
-    Cut,
-    Decision,
-    Dropped,
-    Passage,
-    Question,
-    Strategy,
-    Usage,
-    Verdict,
-    to_plain,
-)
+from arbitrag.serialization import from_plain, parse_json, to_plain
+from arbitrag.types import Candidate, Cut, Decision, Dropped, Passage, Question, Strategy, Usage, Verdict
 
 PASSAGE = Passage("It rained.", "p1", "Weather", "w.md", 3, 40, 1.5, "2024-01-02", {"lang": "en"})
 VERDICT = Verdict(
