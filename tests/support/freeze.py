@@ -131,7 +131,7 @@ def frozen() -> dict[str, str]:
         folder = Path.cwd()
         for name, text in INPUTS.items():
             Path(name).parent.mkdir(exist_ok=True)
-            Path(name).write_text(text, "utf-8")
+            Path(name).write_text(text, "utf-8", newline="\n")
         found = {f"help{name.replace(' ', '-')}": ran(f"{name} --help".strip()) for name in every_command()}
         found |= {name: ran(typed) for name, typed in COMMANDS.items()}
         found |= {name: page_text(typed) for name, typed in PAGES.items()}
@@ -299,8 +299,8 @@ MASKS: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
 
 def masked(text: str, folder: Path) -> str:
     """A text without what is of this machine or this run (``MASKS``); numbers have 3 digits behind the point."""
-    for path in (folder, folder.resolve()):
-        text = text.replace(str(path), "FOLDER")
+    for path in (str(folder), str(folder.resolve())):
+        text = text.replace(path, "FOLDER").replace(json.dumps(path)[1:-1], "FOLDER")  # in JSON \\ is doubled
     for pattern, stand_in in MASKS:
         text = re.sub(pattern, stand_in, text)
     return text
