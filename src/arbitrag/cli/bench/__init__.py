@@ -1,0 +1,1 @@
+"""``arbitrag bench``: run methods on question sets, and report the results."""

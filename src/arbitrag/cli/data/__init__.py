@@ -1,0 +1,1 @@
+"""``arbitrag data``: check question sets, and build them."""

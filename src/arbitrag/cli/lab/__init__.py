@@ -1,0 +1,1 @@
+"""``arbitrag lab``: the invented world, its documents and its questions."""

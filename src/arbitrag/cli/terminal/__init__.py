@@ -1,0 +1,1 @@
+"""The terminal: output, help pages, columns, completion."""

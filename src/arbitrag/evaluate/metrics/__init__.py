@@ -1,0 +1,1 @@
+"""Metrics: pure functions from predictions and labels to numbers."""

@@ -1,0 +1,1 @@
+"""Reports of a run: statistics, tables, plots and the page."""

@@ -1,0 +1,1 @@
+"""Runs: systems over question sets into a run file."""

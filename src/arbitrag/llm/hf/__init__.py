@@ -1,0 +1,1 @@
+"""The ``hf:`` backend: causal language models of transformers, on torch."""

@@ -1,0 +1,1 @@
+"""The ``onnx:`` backend: decoder-only models on onnxruntime, without torch."""

@@ -1,0 +1,1 @@
+"""BRIDGE, and the stages that only it uses."""

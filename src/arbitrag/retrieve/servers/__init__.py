@@ -1,0 +1,1 @@
+"""Passages on a server: PostgreSQL, Elasticsearch and Qdrant."""

@@ -1,0 +1,1 @@
+"""Filters of poisoned passages: TrustRAG's first stage, by two rules."""

@@ -1,1 +1,0 @@
-"""Making models and their files; everything here needs the extra ``hf``."""
