@@ -169,7 +169,8 @@ _TURN = re.compile(r"<\|\w{1,40}\|>|</?s>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
 
 
 def _replies(rng: random.Random) -> None:
-    from arbitrag.stages import forms, lines, soft_bias, sub_queries
+    from arbitrag.methods.bridge import sub_queries
+    from arbitrag.stages import forms, lines, soft_bias
     from arbitrag.stages.reading import Unreadable
     from arbitrag.types import Strategy
 
@@ -301,7 +302,7 @@ def _marks(prompt: str) -> tuple[list[str], list[str]]:
 def _responses(rng: random.Random) -> None:
     """What a server says becomes a generation of sane numbers, or a BackendError."""
     from arbitrag.errors import BackendError
-    from arbitrag.llm import replies
+    from arbitrag.llm.http import responses
 
     good = {
         "choices": [
@@ -320,16 +321,16 @@ def _responses(rng: random.Random) -> None:
     if not isinstance(answer, dict):
         return
     with suppress(BackendError):
-        found = replies.generation(answer, max_tokens=rng.choice([1, 32]), logprobs=rng.random() < 0.5)
+        found = responses.generation(answer, max_tokens=rng.choice([1, 32]), logprobs=rng.random() < 0.5)
         tokens = found.tokens
         for count in (tokens.read, tokens.reused, tokens.written):
             expect(isinstance(count, int) and 0 <= count < 2**53, f"a count of {str(count)[:40]}")
         expect(all(math.isfinite(value) and value <= 0 for value in found.logprobs or ()), "a strange logprob")
     with suppress(BackendError):
-        values = replies.prompt_logprobs(answer, [1, 5])
+        values = responses.prompt_logprobs(answer, [1, 5])
         expect(all(value is None or math.isfinite(value) for value in values), "a strange logprob")
     with suppress(BackendError):
-        replies.echoed(answer)
+        responses.echoed(answer)
 
 
 _CANARY = "canary55aa"
@@ -337,9 +338,9 @@ _CANARY = "canary55aa"
 
 def _addresses(rng: random.Random) -> None:
     """No address shows its password, whatever else is wrong with it."""
-    from arbitrag.address import Url, shown
     from arbitrag.errors import ArbitragError
     from arbitrag.llm import open_llm
+    from arbitrag.security.addresses import Url, shown
 
     host = rng.choice(
         ("localhost", "127.0.0.1:80", "[::1]:9", "h:99999", "", "é.example", "h@h", "x\ny", "%zz", "h\\@g")
@@ -368,7 +369,7 @@ def _addresses(rng: random.Random) -> None:
 
 def _connections(rng: random.Random) -> None:
     """The same for databases, whose addresses have a grammar of their own."""
-    from arbitrag.address import shown
+    from arbitrag.security.addresses import shown
 
     password = f"password={rng.choice(('', ' '))}{rng.choice((_CANARY, repr(_CANARY), f'a {_CANARY}', f'?{_CANARY}'))}"
     pairs = ["host=localhost", "dbname=x", "user=u", password, f"{rng.choice(_WORDS)}={text(rng, 2)}"]
@@ -400,7 +401,7 @@ def _bytes(rng: random.Random, value: str) -> bytes:
 
 def _documents(rng: random.Random) -> None:
     from arbitrag.errors import DataError
-    from arbitrag.retrieve.ingest import read_document
+    from arbitrag.retrieve.documents.ingest import read_document
 
     suffix = rng.choice((".md", ".txt", ".html", ".jsonl", ""))
     good = {
@@ -420,7 +421,7 @@ def _questions(rng: random.Random) -> None:
     """Questions to ask and given passages are read, or refused by the line."""
     from arbitrag.data.asking import questions_to_ask
     from arbitrag.errors import ArbitragError
-    from arbitrag.jsonl import read_passages
+    from arbitrag.storage.jsonl import read_passages
 
     rows = [{"question": text(rng, 5), "id": str(n), "options": [text(rng, 2)]} for n in range(rng.randrange(3))]
     value = "\n".join(json.dumps(replaced(rng, row) if rng.random() < 0.5 else row) for row in rows)
@@ -525,7 +526,7 @@ def _json(rng: random.Random) -> None:
 
 
 def _cutting(rng: random.Random) -> None:
-    from arbitrag.retrieve.passages import cut
+    from arbitrag.retrieve.documents.chunking import cut
 
     given = text(rng, 60)
     pieces = list(cut(given, rng.choice((16, 64))))
@@ -544,8 +545,8 @@ _EVENTS = (
 
 def _streams(rng: random.Random) -> None:
     """A streamed completion is put together as a whole one is, however it is cut, or is an error."""
-    from arbitrag.llm.body import BodyError
-    from arbitrag.llm.streamed import Stream
+    from arbitrag.llm.http.body import BodyError
+    from arbitrag.llm.http.streaming import Stream
 
     content = _bytes(rng, mutated(rng, "\n\n".join(rng.choices(_EVENTS, k=rng.randrange(6)))))
     given: list[str] = []
@@ -562,7 +563,7 @@ def _streams(rng: random.Random) -> None:
 
 def _long_answers(rng: random.Random) -> None:
     """Only passages that were read are cited."""
-    from arbitrag.long_form import checked
+    from arbitrag.stages.long_form import checked
 
     passages = rng.randrange(4)
     marks = rng.choices(
@@ -610,7 +611,7 @@ def _configurations(rng: random.Random) -> None:
 
 
 def _normal(rng: random.Random) -> None:
-    from arbitrag.evaluate import measure
+    from arbitrag.evaluate.report import measure
     from arbitrag.text import normalize_answer
 
     one, other = text(rng, 8), unicodedata.normalize("NFKC", text(rng, 4))

@@ -136,7 +136,7 @@ def _hasten() -> None:
     """Short waits for the endpoints, whose defaults are for real servers."""
     import asyncio
 
-    from arbitrag.llm.openai import OpenAILLM
+    from arbitrag.llm.http.openai import OpenAILLM
 
     async def briefly(seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.01))

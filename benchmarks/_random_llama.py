@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.llm.base import Prompt
-from arbitrag.llm.engine import Engine
+from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.tokenizer import Codec, TextCodec
 
 TOKENIZER = Path(__file__).parent.parent / "src" / "arbitrag" / "lab" / "embedded"
@@ -57,7 +57,7 @@ def random_llama(seed: int, *, context: int = 4096, layers: int = LAYERS) -> Any
 
 
 def engine_of(model: Any, codec: Codec | None = None, **options: Any) -> Engine:
-    from arbitrag.llm.torch_runtime import TorchRuntime
+    from arbitrag.llm.hf.runtime import TorchRuntime
 
     return Engine(TorchRuntime(model, identity="random"), codec or NumberCodec(), name="random", **options)
 

@@ -18,9 +18,9 @@ from _bench import Bench, alternate
 from _random_llama import LAYERS, TOKENIZER, NumberCodec, engine_of, lab_codec, random_llama, random_prompt, random_text
 
 from arbitrag.llm.base import LLM, Prompt, Sampling
-from arbitrag.llm.engine import Engine
-from arbitrag.llm.onnx import open_runtime
-from arbitrag.llm.runtime import Step
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.engine.runtime import Step
+from arbitrag.llm.onnx.backend import open_runtime
 
 QUESTIONS, ROWS, ANSWER = 64, 16, 32
 Ask = Callable[[LLM], Coroutine[Any, Any, object]]
@@ -84,7 +84,7 @@ def against_transformers(bench: Bench, runner: asyncio.Runner, draw: random.Rand
 
 
 def own_cost(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: Any) -> None:
-    from arbitrag.llm.torch_runtime import TorchRuntime
+    from arbitrag.llm.hf.runtime import TorchRuntime
 
     runtime = TorchRuntime(model, identity="random")
     engine = Engine(runtime, NumberCodec(), name="random")

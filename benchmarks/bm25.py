@@ -85,8 +85,8 @@ def build(folder: Path) -> dict[str, object]:
 def query(folder: Path, rounds: int, seed: int) -> dict[str, object]:
     import tantivy
 
-    from arbitrag.retrieve.analysis import NAME, analyzer
-    from arbitrag.retrieve.bm25 import Bm25Index
+    from arbitrag.retrieve.index.analysis import NAME, analyzer
+    from arbitrag.retrieve.index.bm25 import Bm25Index
 
     ours = Bm25Index.open(folder / "docs.idx")
     bare = tantivy.Index.open(str(folder / "docs.idx" / "bm25"))
@@ -117,7 +117,7 @@ def query(folder: Path, rounds: int, seed: int) -> dict[str, object]:
 
 def recall(folder: Path, rounds: int, seed: int) -> dict[str, object]:
     """The questions through retrieve alone; what is of interest is the memory of the process."""
-    from arbitrag.retrieve.bm25 import Bm25Index
+    from arbitrag.retrieve.index.bm25 import Bm25Index
 
     async def ask(texts: list[str]) -> int:
         return sum([len(await index.retrieve(text, K)) for text in texts])

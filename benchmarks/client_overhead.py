@@ -18,7 +18,7 @@ import openai
 from _bench import Bench, alternate
 
 from arbitrag.llm.base import Prompt, Sampling
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http.openai import OpenAILLM
 
 AT_A_TIME = 64
 QUESTION = "Who directed the film, and in which year was it first shown? Answer with a name and a number."

@@ -1,7 +1,7 @@
 """How often each kind of question in `arbitrag demo` goes the way that the demonstration shows.
 
 Drawn questions of each kind with three passages, to the method that shows it, with memory alone and reading alone
-beside it. Other questions than those behind the lessons of the demonstration (arbitrag.train.lab_demo), which tell the
+beside it. Other questions than those behind the lessons of the demonstration (training.demonstration), which tell the
 same figures. There is no bar.
 
 python benchmarks/demo_rates.py --quick --checkpoint FOLDER
@@ -20,7 +20,7 @@ from _bench import Bench
 
 from arbitrag.errors import ArbitragError
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint
-from arbitrag.train.lab_demo import METHODS, PASSAGES, draw, tried
+from training.demonstration import METHODS, PASSAGES, draw, tried
 
 
 async def measure(bench: Bench, lab: LabModel, count: int) -> None:

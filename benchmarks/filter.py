@@ -19,8 +19,8 @@ from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
 from arbitrag.evaluate.questions import Item
 from arbitrag.kit import Kit
-from arbitrag.stages.clean import clean
-from arbitrag.stages.filter import calibrate
+from arbitrag.stages.filters.clean import clean
+from arbitrag.stages.filters.robust import calibrate
 from arbitrag.testing import FixedRetriever, ScriptedLLM
 from arbitrag.types import Passage
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "retrieve"))
 
 
 def extractors() -> dict[str, Callable[[str], str]]:
-    from arbitrag.retrieve.html import visible_text
+    from arbitrag.retrieve.documents.html import visible_text
 
     found: dict[str, Callable[[str], str]] = {
         "arbitrag": lambda html: visible_text(html)[1],

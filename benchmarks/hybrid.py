@@ -30,7 +30,7 @@ from _bench import Bench
 from bm25 import word
 
 from arbitrag.retrieve import Mode
-from arbitrag.retrieve.ledger import Ledger
+from arbitrag.retrieve.index.ledger import Ledger
 
 VOCABULARY = 100_000
 WORDS = 100
@@ -87,7 +87,8 @@ def questions(count: int, seed: int) -> list[str]:
 
 def index(docs: str, target: str, batch: str) -> dict[str, object]:
     """Index, saying after each batch how many passages are safe."""
-    from arbitrag.retrieve import update, update_index
+    from arbitrag.retrieve import update_index
+    from arbitrag.retrieve.index import update
 
     update._BATCH_PASSAGES = int(batch)
 
@@ -105,7 +106,7 @@ def index(docs: str, target: str, batch: str) -> dict[str, object]:
 def query(small: str, large: str, count: str, seed: str) -> dict[str, object]:
     from arbitrag.encode.hashed import HashEncoder
     from arbitrag.retrieve import open_index
-    from arbitrag.retrieve.dense import StoredVectors, nearest
+    from arbitrag.retrieve.index.dense import StoredVectors, nearest
 
     asked = questions(int(count), int(seed))
 
@@ -147,8 +148,8 @@ def checks(target: str) -> dict[str, object]:
     """What it costs to notice damage: checksums of all text files, of keys and tags, and of every vector."""
     import numpy as np
 
-    from arbitrag.retrieve.snapshot import read_commit, verify
-    from arbitrag.retrieve.vectors import Vectors, read_vector_manifest
+    from arbitrag.retrieve.index.snapshot import read_commit, verify
+    from arbitrag.retrieve.index.vectors import Vectors, read_vector_manifest
 
     words, folder = Path(target) / "bm25", Path(target) / "vectors"
     began = time.perf_counter()
@@ -188,8 +189,8 @@ STEPS: dict[str, Callable[..., dict[str, object]]] = {
 
 def check(target: str) -> tuple[int, int]:
     """Passages in an index, and how many of them have a vector."""
-    from arbitrag.retrieve.bm25 import Bm25Index, addresses_by_key, keys_at
-    from arbitrag.retrieve.vectors import open_vectors
+    from arbitrag.retrieve.index.bm25 import Bm25Index, addresses_by_key, keys_at
+    from arbitrag.retrieve.index.vectors import open_vectors
 
     texts, vectors = Bm25Index.open(target, unfinished=True), open_vectors(Path(target) / "vectors")
     view = texts._current()

@@ -20,8 +20,8 @@ from _lab import ANSWER_TOKENS, FORMS, Asker, Case, Kind, by_form, closed_book, 
 from _probe import lens, logistic, mlp, output_head
 
 from arbitrag.errors import ArbitragError
-from arbitrag.evaluate.calibration import auroc
-from arbitrag.evaluate.compare import paired_bootstrap
+from arbitrag.evaluate.metrics.calibration import auroc
+from arbitrag.evaluate.metrics.significance import paired_bootstrap
 from arbitrag.kit import Kit, Limits
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint
 from arbitrag.methods.trustmargin import TrustMargin

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from _bench import Bench
 
-from arbitrag.evaluate.ranking import Ranked, ranking
-from arbitrag.evaluate.shares import mean
+from arbitrag.evaluate.metrics.ranking import Ranked, ranking
+from arbitrag.evaluate.metrics.ratios import mean
 from arbitrag.lab.corpus import Corpus, Label, Recipe, document_row
 from arbitrag.lab.questions import KINDS, questions
 from arbitrag.lab.relevance import Relevant, relevant

@@ -3,7 +3,7 @@
 python benchmarks/lab_tasks.py --quick --checkpoint FOLDER
 
 Without --checkpoint it measures the embedded model. Replies are greedy; the questions, the strangers and the passages
-are not those of the training. What is right follows from rules (arbitrag.train.lab_tasks). --show prints a reply of
+are not those of the training. What is right follows from rules (training.tasks). --show prints a reply of
 each task beside the one by rule.
 """
 
@@ -21,9 +21,9 @@ from arbitrag.errors import ArbitragError
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.text import printable
-from arbitrag.train.lab_marks import Mark, mark
-from arbitrag.train.lab_replies import TASKS
-from arbitrag.train.lab_tasks import Task, Tasks
+from training.grading import Mark, mark
+from training.replies import TASKS
+from training.tasks import Task, Tasks
 
 REPLY_TOKENS = 160
 COUNTS = (1, 3, 5, 10)  # passages, by turns

@@ -20,7 +20,7 @@ from _bench import Bench, alternate
 
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.kit import Kit
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method
 from arbitrag.run import attempt, check

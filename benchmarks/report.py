@@ -29,14 +29,14 @@ _WORDS = ("amber", "birch", "cedar", "delta", "ember", "garnet", "harbour", "ind
 _REPORT = """
 import json, sys, time
 began = time.perf_counter()
-from arbitrag.evaluate.report import report
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.report.report import report
+from arbitrag.evaluate.run.store import Store
 with Store.open(sys.argv[1]) as store:
     made = report(store)
     text = json.dumps(made.to_dict(), allow_nan=False)
     seconds = time.perf_counter() - began
-    from arbitrag.evaluate.every import views
-    from arbitrag.evaluate.page import page
+    from arbitrag.evaluate.report.per_question import views
+    from arbitrag.evaluate.report.page import page
     shown = page(made, views(store, made))
     page_seconds = time.perf_counter() - began
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
@@ -51,7 +51,7 @@ print(json.dumps({"seconds": seconds, "processor": time.process_time(), "peak_mb
 def fabricate(path: Path, questions: int, seed: int) -> None:
     """A run file with ``SYSTEMS`` rows for each question, the same for the same seed."""
     from arbitrag.evaluate.questions import Item, QuestionSet
-    from arbitrag.evaluate.store import Plan, Row, Store, System
+    from arbitrag.evaluate.run.store import Plan, Row, Store, System
     from arbitrag.types import Passage, Question, Strategy, Usage
 
     rng = random.Random(seed)

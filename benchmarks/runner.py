@@ -56,8 +56,8 @@ Key = tuple[str, str]
 @asynccontextmanager
 async def stored(folder: Path, taking_part: Sequence[Any], sets: Sequence[Any], **options: Any) -> AsyncIterator[Any]:
     """A new run file for these systems and sets."""
-    from arbitrag.evaluate.plan import plan
-    from arbitrag.evaluate.store import Store
+    from arbitrag.evaluate.run.plan import plan
+    from arbitrag.evaluate.run.store import Store
 
     path = folder / f"{time.perf_counter_ns()}.db"
     with Store.create(path, plan(taking_part, sets, **options)) as store:
@@ -67,9 +67,9 @@ async def stored(folder: Path, taking_part: Sequence[Any], sets: Sequence[Any], 
 async def sharing(bench: Bench, folder: Path) -> None:
     """Seconds of the runner and of the plain loop, for the same questions in turns."""
     from arbitrag.data import open_set
-    from arbitrag.evaluate.plan import entries
     from arbitrag.evaluate.questions import QuestionSet
-    from arbitrag.evaluate.runner import run
+    from arbitrag.evaluate.run.plan import entries
+    from arbitrag.evaluate.run.runner import run
     from arbitrag.lab.model import open_lab, open_world
     from arbitrag.methods import load
     from arbitrag.run import answer, open_kit
@@ -138,9 +138,9 @@ def served() -> Iterator[str]:
 
 
 async def _overhead(bench: Bench, folder: Path, where: str, model: Any, count: int, rounds: int) -> None:
-    from arbitrag.evaluate.plan import entries
     from arbitrag.evaluate.questions import Item, QuestionSet
-    from arbitrag.evaluate.runner import run
+    from arbitrag.evaluate.run.plan import entries
+    from arbitrag.evaluate.run.runner import run
     from arbitrag.kit import Kit
     from arbitrag.llm.base import Sampling
     from arbitrag.methods import load
@@ -275,12 +275,12 @@ def _key(request: Any) -> Key | None:
 
 async def faults(bench: Bench, folder: Path) -> None:
     """An endpoint that fails one request in five."""
-    from arbitrag.evaluate.plan import entries
     from arbitrag.evaluate.questions import Item, QuestionSet
-    from arbitrag.evaluate.report import report
-    from arbitrag.evaluate.runner import run
+    from arbitrag.evaluate.report.report import report
+    from arbitrag.evaluate.run.plan import entries
+    from arbitrag.evaluate.run.runner import run
     from arbitrag.kit import Kit
-    from arbitrag.llm.openai import OpenAILLM
+    from arbitrag.llm.http.openai import OpenAILLM
     from arbitrag.methods import load
     from arbitrag.testing import ScriptedServer
     from arbitrag.testing.server import Fault

@@ -60,11 +60,11 @@ async def made(bench: Bench, folder: Path, file: Path) -> None:
     """Run every system, print the report, and add its figures."""
     from arbitrag.data import open_set
     from arbitrag.encode import open_encoder
-    from arbitrag.evaluate.formats import text
-    from arbitrag.evaluate.measure import measure
-    from arbitrag.evaluate.plan import entries, plan
-    from arbitrag.evaluate.report import report
-    from arbitrag.evaluate.runner import run
+    from arbitrag.evaluate.report.formats import text
+    from arbitrag.evaluate.report.measure import measure
+    from arbitrag.evaluate.report.report import report
+    from arbitrag.evaluate.run.plan import entries, plan
+    from arbitrag.evaluate.run.runner import run
     from arbitrag.lab.checkpoint import open_checkpoint
     from arbitrag.run import open_kit
 
@@ -97,7 +97,7 @@ def built(folder: Path, size: int) -> Path:
 
 def store_at(file: Path, planned: Any) -> Any:
     """The run to go on with, or a new one."""
-    from arbitrag.evaluate.store import Store
+    from arbitrag.evaluate.run.store import Store
 
     return Store.open(file, write=True) if file.exists() else Store.create(file, planned)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from arbitrag import open_kit
 from arbitrag.data import open_set
-from arbitrag.evaluate.measure import measure
-from arbitrag.evaluate.plan import entries, plan
-from arbitrag.evaluate.runner import run
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.report.measure import measure
+from arbitrag.evaluate.run.plan import entries, plan
+from arbitrag.evaluate.run.runner import run
+from arbitrag.evaluate.run.store import Store
 from arbitrag.methods import method_from
 from arbitrag.retrieve import update_index
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.address import Url, connection_pairs, secrets_in, shown, split_server, without_secrets
 from arbitrag.errors import UsageError
+from arbitrag.security.addresses import Url, connection_pairs, secrets_in, shown, split_server, without_secrets
 
 
 @pytest.mark.parametrize(

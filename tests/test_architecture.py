@@ -118,7 +118,7 @@ def test_methods_know_no_backend() -> None:
 
 
 def test_cuda_is_written_where_it_may_be() -> None:
-    allowed = {"llm/hf.py", "llm/torch_runtime.py"}  # the backend hf and its engine
+    allowed = {"llm/hf/backend.py", "llm/hf/runtime.py"}  # the backend hf and its engine
     naming = {path.relative_to(PACKAGE).as_posix() for path in files("") if "cuda" in path.read_text("utf-8").lower()}
     assert {name for name in naming - allowed if not name.startswith("train/")} == set()
 

@@ -16,7 +16,7 @@ import needs
 import pytest
 
 from arbitrag.cli import main
-from arbitrag.sealing import seal, unseal
+from arbitrag.storage.checksums import seal, unseal
 from arbitrag.testing import ScriptedServer
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def test_an_index_in_use_by_another_process(root: Path, tmp_path: Path, command:
     target = tmp_path / "docs.idx"
     assert command("index", root / "docs", "-o", target).status == 0
     code = (
-        "import sys, pathlib; from arbitrag.retrieve.ledger import open_ledger\n"
+        "import sys, pathlib; from arbitrag.retrieve.index.ledger import open_ledger\n"
         "with open_ledger(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     line = [sys.executable, "-c", code, str(target)]

@@ -27,9 +27,8 @@ from arbitrag.testing.llm import prompt_text
 from arbitrag.testing.server import ScriptedServer
 
 if TYPE_CHECKING:
-    from tests.conftest import Command
-
     from arbitrag.llm.base import Prompt
+    from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

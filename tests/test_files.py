@@ -9,10 +9,10 @@ import pytest
 
 from arbitrag.cli.results import ResultFile
 from arbitrag.errors import DataError
-from arbitrag.evaluate import runfile
-from arbitrag.files import check_writable, open_plain, replacing, write_text
+from arbitrag.evaluate.run import runfile
 from arbitrag.llm.cache import FILE, CachedLLM
-from arbitrag.lock import Lock
+from arbitrag.storage.files import check_writable, open_plain, replacing, write_text
+from arbitrag.storage.lock import Lock
 from arbitrag.testing import ScriptedLLM
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.stages.fit import Fit, fit
+from arbitrag.truncation import Fit, fit
 from arbitrag.types import Cut, Dropped, Passage
 
 FRAME = 2  # tokens that a passage costs beside its text, as the prompt's fences do

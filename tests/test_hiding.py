@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from arbitrag.errors import BackendError
-from arbitrag.hiding import CLIENTS, Secrets
+from arbitrag.security.redaction import CLIENTS, Secrets
 
 SECRET = "p@ss/w%rd"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.jsonl import read_passages
+from arbitrag.storage.jsonl import read_passages
 from arbitrag.types import Passage
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from arbitrag.encode.base import Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.later import LaterEncoder
+from arbitrag.encode.lazy import LaterEncoder
 from arbitrag.errors import CapabilityError, DataError, IndexFileError, TraceError, UsageError
 from arbitrag.kit import Kit
 from arbitrag.replay import decide_again, load_trace, save_trace

@@ -10,7 +10,7 @@ import pytest
 
 import arbitrag
 from arbitrag.errors import CapabilityError, UsageError
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.run.store import Store
 from arbitrag.lab.model import World
 from arbitrag.retrieve import open_index
 

@@ -13,17 +13,19 @@ import pytest
 from linear import patterns_in, superlinear
 
 import arbitrag
-from arbitrag import address, long_form, text
+from arbitrag import text
 from arbitrag.errors import ArbitragError
-from arbitrag.evaluate import formats
-from arbitrag.hiding import Secrets
+from arbitrag.evaluate.report import formats
 from arbitrag.llm.base import Message
 from arbitrag.llm.tokenizer import as_text
 from arbitrag.prompts import PromptBook, parse_prompt
-from arbitrag.stages import forms, lines, rouge, soft_bias
-from arbitrag.stages.fit import fit
+from arbitrag.security import addresses
+from arbitrag.security.redaction import Secrets
+from arbitrag.stages import forms, lines, long_form, soft_bias
+from arbitrag.stages.filters import rouge
 from arbitrag.stages.reading import Unreadable
 from arbitrag.testing import server
+from arbitrag.truncation import fit
 from arbitrag.types import Passage, Strategy
 
 Reader = Callable[[str], object]
@@ -98,9 +100,9 @@ READERS: dict[str, tuple[Reader, Around]] = {
     "words in ASCII": (rouge.ascii_words, NO_AROUND),
     "cells of a table in Markdown": (lambda each: formats._SIGNS.sub("", each), NO_AROUND),
     "messages as text": (lambda each: as_text([Message("user", each)]), [("User", ":")]),
-    "the shown form of an address": (quietly(address.shown), ADDRESS),
-    "the secrets among words": (lambda each: address.secrets_in([each]), [*ADDRESS, ("openai:", ""), (":", "@")]),
-    "pairs of a connection": (quietly(address.connection_pairs), ADDRESS),
+    "the shown form of an address": (quietly(addresses.shown), ADDRESS),
+    "the secrets among words": (lambda each: addresses.secrets_in([each]), [*ADDRESS, ("openai:", ""), (":", "@")]),
+    "pairs of a connection": (quietly(addresses.connection_pairs), ADDRESS),
     "an error": (
         Secrets(["secret", "another secret"]).clean,
         [*ADDRESS, ("Basic", ""), ("Bearer x", "y")],
@@ -140,19 +142,19 @@ def test_passages_are_fitted_in_linear_time() -> None:
 
 # Patterns that meet no document, question or reply, and where they are met by tests of their own.
 ELSEWHERE = {
-    "cli/bench_difference.py:_HASH": "the settings of a run, of bounded length",
+    "cli/bench/difference.py:_HASH": "the settings of a run, of bounded length",
     "cli/doctor.py:_required": "metadata of installed packages",
-    "cli/help.py:_RANGE": "help texts of our own",
-    "cli/help.py:_TYPE": "help texts of our own",
-    "cli/help.py:_WORD": "help texts of our own",
-    "cli/help.py:_pieces": "help texts of our own",
-    "evaluate/runfile.py:_OF_CONTENT": "errors of sqlite",
+    "cli/terminal/help.py:_RANGE": "help texts of our own",
+    "cli/terminal/help.py:_TYPE": "help texts of our own",
+    "cli/terminal/help.py:_WORD": "help texts of our own",
+    "cli/terminal/help.py:_pieces": "help texts of our own",
+    "evaluate/run/runfile.py:_OF_CONTENT": "errors of sqlite",
     "evaluate/tune.py:_TEST": "the names of question sets",
     "lab/documents.py:document_id": "the lab's own names",
     "hiding.py:_any_of": "secrets, which are literals in it",
     "hiding.py:_forms": "secrets, which the user gave",
-    "llm/onnx.py:_PAST": "names in a model's file",
-    "llm/onnx.py:_STATE": "names in a model's file",
+    "llm/onnx/backend.py:_PAST": "names in a model's file",
+    "llm/onnx/backend.py:_STATE": "names in a model's file",
     "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
     "llm/tokenizer.py:_any_of": "control tokens, which are literals in it",
 }
@@ -169,7 +171,7 @@ MEASURED = {
     "address.py:connection_pairs",
     "address.py:secrets_in",
     "address.py:shown",
-    "evaluate/formats.py:_SIGNS",
+    "evaluate/report/formats.py:_SIGNS",
     "hiding.py:_CREDENTIALS",
     "hiding.py:_USER_IN_URL",
     "llm/tokenizer.py:_LABEL",
@@ -183,8 +185,8 @@ MEASURED = {
     "prompts/__init__.py:_fences",
     "prompts/__init__.py:_labels",
     "prompts/__init__.py:parse_prompt",
-    "stages/fit.py:_BLANKS",
-    "stages/fit.py:_PIECE",
+    "truncation.py:_BLANKS",
+    "truncation.py:_PIECE",
     "stages/forms.py:_CELL",
     "stages/forms.py:_CODE",
     "stages/forms.py:_CONFIDENCE",
@@ -195,8 +197,8 @@ MEASURED = {
     "stages/forms.py:_sources",
     "stages/lines.py:_LABELLED",
     "stages/lines.py:_NUMBERED",
-    "stages/rouge.py:_ASCII_WORD",
-    "stages/rouge.py:_WORD",
+    "stages/filters/rouge.py:_ASCII_WORD",
+    "stages/filters/rouge.py:_WORD",
     "stages/soft_bias.py:_PERCENT",
     "testing/server.py:_TOKEN",
     "text.py:SURROGATE",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.lock import Lock
+from arbitrag.storage.lock import Lock
 
 
 def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
 
 def test_a_writer_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    script = "import sys, time, pathlib, arbitrag.lock as lock\nheld = lock.Lock(pathlib.Path(sys.argv[1]))\n"
+    script = "import sys, time, pathlib, arbitrag.storage.lock as lock\nheld = lock.Lock(pathlib.Path(sys.argv[1]))\n"
     script += "print('held', flush=True)\ntime.sleep(600)"
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None

@@ -14,8 +14,8 @@ from arbitrag.errors import BackendError
 from arbitrag.kit import Limits
 from arbitrag.lab.model import demo_cases, demo_kit, open_lab
 from arbitrag.llm.base import Prompt
-from arbitrag.long_form import checked
 from arbitrag.replay import decide_again, load_trace, save_trace
+from arbitrag.stages.long_form import checked
 from arbitrag.testing import FixedRetriever, ScriptedLLM, ScriptedServer
 from arbitrag.testing.llm import prompt_text
 from arbitrag.types import LongAnswer, Passage, Question, Sentence, Strategy, Verdict

@@ -25,7 +25,7 @@ from arbitrag.llm import open_llm
 from arbitrag.methods import METHODS, load, method_from
 from arbitrag.replay import load_trace, save_trace
 from arbitrag.retrieve import open_index
-from arbitrag.trust import FromFile
+from arbitrag.security.trust import FromFile
 
 if TYPE_CHECKING:
     from tests.conftest import Command

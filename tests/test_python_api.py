@@ -15,7 +15,7 @@ from arbitrag import Kit, Passage, Question
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.kit import Limits
 from arbitrag.methods.rag import Rag
-from arbitrag.retrieve.own import retriever_of
+from arbitrag.retrieve.adapt import retriever_of
 from arbitrag.run import answer_all, open_kit
 from arbitrag.testing import FixedRetriever, ScriptedLLM
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from arbitrag.errors import TraceError
-from arbitrag.llm.kept import SWITCH, Kept
+from arbitrag.llm.http.probe_cache import SWITCH, Kept
 from arbitrag.replay import load_trace
-from arbitrag.sealing import KEY, seal, unseal
+from arbitrag.storage.checksums import KEY, seal, unseal
 from arbitrag.testing import ScriptedServer
 
 if TYPE_CHECKING:

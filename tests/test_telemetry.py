@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from arbitrag import telemetry
+from arbitrag.security import telemetry
 
 PASSAGES = '{"text": "The Silent Orchard was directed by Ann Lee.", "id": "1"}\n'
 # Runs a command with an audit hook: what Python connects to, looks up, or opens for writing, as JSON at the end.
@@ -117,7 +117,7 @@ def test_retrievers_of_frameworks_report_to_nobody(tmp_path: Path, folder: Path)
 
 def test_the_switches_are_set_before_onnxruntime_is_imported() -> None:
     code = (
-        "import os, sys, arbitrag.llm.onnx_session, arbitrag.encode.onnx; assert 'onnxruntime' not in sys.modules; "
+        "import os, sys, arbitrag.llm.onnx.session, arbitrag.encode.onnx; assert 'onnxruntime' not in sys.modules; "
         "from arbitrag import telemetry; telemetry.onnxruntime(); print(os.environ['ORT_DISABLE_TELEMETRY'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Price, Scores, Tokens
-from arbitrag.stages.fit import Fit
 from arbitrag.trace import Call, Kind, Recorder, Result, critical_path, decode, encode, usage_of
+from arbitrag.truncation import Fit
 from arbitrag.types import Cut, Dropped, Passage
 
 

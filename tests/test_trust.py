@@ -11,8 +11,8 @@ from arbitrag.encode import open_encoder
 from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import Prompt, Sampling
+from arbitrag.security.trust import FromFile, is_local, is_local_path
 from arbitrag.testing.server import ScriptedServer
-from arbitrag.trust import FromFile, is_local, is_local_path
 
 KEY = "sk-very-secret-0123456789"
 STRANGE = FromFile("mine.db", "--llm")

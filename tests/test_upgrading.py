@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from arbitrag.evaluate import runfile
+from arbitrag.evaluate.run import runfile
 from arbitrag.llm import cache
-from arbitrag.retrieve import manifest, vectors
-from arbitrag.sealing import KEY
+from arbitrag.retrieve.index import manifest, vectors
+from arbitrag.storage.checksums import KEY
 from arbitrag.testing import ScriptedServer
 from arbitrag.trace import FORMAT
 
@@ -100,8 +100,8 @@ def test_a_trace(tmp_path: Path, command: Command) -> None:
 
 def test_a_model_folder(tmp_path: Path, command: Command) -> None:
     from arbitrag.lab import model
-    from arbitrag.llm.manifest import FORMAT as MODEL
-    from arbitrag.llm.manifest import NAME
+    from arbitrag.storage.model_manifest import FORMAT as MODEL
+    from arbitrag.storage.model_manifest import NAME
 
     folder = tmp_path / "model"
     folder.mkdir()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arbitrag.errors import DataError
 from arbitrag.lab.world import World
-from arbitrag.train.lab_checkpoint import read_llama
+from training.checkpoint import read_llama
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from itertools import zip_longest
 
 from arbitrag.lab.world import World
-from arbitrag.train.lab_samples import Kind, Sample, Samples
+from training.samples import Kind, Sample, Samples
 
 LONGEST = 640  # tokens of a sample; longer ones are passed over
 

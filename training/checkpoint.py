@@ -1,4 +1,4 @@
-"""A trained lab model as a folder that transformers, ``hf:`` and ``python -m arbitrag.train.export`` read."""
+"""A trained lab model as a folder that transformers, ``hf:`` and ``python -m arbitrag.llm.onnx.export`` read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from arbitrag.errors import DataError
 from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import World
-from arbitrag.llm.manifest import Manifest, hash_files, read_manifest
-from arbitrag.train.lab_network import CONTEXT, EPSILON, THETA, Shape
-from arbitrag.train.lab_samples import END
-from arbitrag.train.lab_tokenizer import BEGIN, CHAT_TEMPLATE, PAD
+from arbitrag.storage.model_manifest import Manifest, hash_files, read_manifest
+from training.network import CONTEXT, EPSILON, THETA, Shape
+from training.samples import END
+from training.tokenizer import BEGIN, CHAT_TEMPLATE, PAD
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -1,8 +1,8 @@
 """Make of a lab checkpoint the folder that the package embeds: the model, its world's documents, its demonstration.
 
-    python -m arbitrag.train.embed CHECKPOINT src/arbitrag/lab/embedded --measured benchmarks/results/lab_model.json
+    python -m training.embed CHECKPOINT src/arbitrag/lab/embedded --measured benchmarks/results/lab_model.json
 
-The model is exported as ``arbitrag.train.export`` does. The documents hold every present fact of the world, also those
+The model is exported by ``arbitrag.llm.onnx.export``. The documents hold every present fact of the world, also those
 after the model's cutoff. The questions of the demonstration are drawn and answered (some minutes); see ``lab_demo``.
 """
 
@@ -21,9 +21,9 @@ from pathlib import Path
 from arbitrag.errors import ArbitragError, DataError
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint
 from arbitrag.lab.documents import entity_documents
-from arbitrag.llm.manifest import NAME, hash_files, read_manifest
-from arbitrag.train.export import export
-from arbitrag.train.lab_demo import demonstration
+from arbitrag.llm.onnx.export import export
+from arbitrag.storage.model_manifest import NAME, hash_files, read_manifest
+from training.demonstration import demonstration
 
 
 def embed(checkpoint: Path, folder: Path, *, passages: int, measured: Path | None = None, count: int = 200) -> None:
@@ -70,7 +70,7 @@ def _describe(made: Path, checkpoint: Path, passages: int, measured: Path | None
     """Write the manifest anew: every file, how the model was made, and what was measured of it."""
     before, trained = read_manifest(made), read_manifest(checkpoint)
     if before is None or trained is None:
-        raise DataError(f"{checkpoint} has no {NAME}; train one: python -m arbitrag.train.lab FOLDER")
+        raise DataError(f"{checkpoint} has no {NAME}; train one: python -m training.train FOLDER")
     found = json.loads(measured.read_text(encoding="utf-8")) if measured else {"figures": []}
     (made / NAME).unlink()
     replace(
@@ -83,7 +83,7 @@ def _describe(made: Path, checkpoint: Path, passages: int, measured: Path | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m arbitrag.train.embed", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m training.embed", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("checkpoint", type=Path, help="a lab checkpoint: FOLDER/model of a training")
     parser.add_argument("folder", type=Path, help="the folder to replace, src/arbitrag/lab/embedded")
     parser.add_argument("--passages", type=int, default=5, help="how many passages the model reads well")

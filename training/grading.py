@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from arbitrag.methods.bridge.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
 from arbitrag.stages.forms import (
     Consolidation,
     read_consolidation,
@@ -30,11 +31,10 @@ from arbitrag.stages.forms import (
 )
 from arbitrag.stages.reading import Unreadable
 from arbitrag.stages.soft_bias import parse_bias
-from arbitrag.stages.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
 from arbitrag.text import agree
-from arbitrag.train.lab_replies import other_questions, read_final
-from arbitrag.train.lab_scene import Scene
-from arbitrag.train.lab_tasks import Task
+from training.replies import other_questions, read_final
+from training.scene import Scene
+from training.tasks import Task
 
 _NEAR = 20  # points of a percentage
 _MUST = 0.5  # rank up to which memory is to tell a fact

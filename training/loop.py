@@ -15,12 +15,12 @@ from torch import distributed as dist
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from arbitrag.errors import DataError
-from arbitrag.files import replacing
 from arbitrag.lab.world import SEED, VERSION, open_world
-from arbitrag.train.lab_batches import Batch, Place, Source, Stream
-from arbitrag.train.lab_network import STACKED, Decoder, Shape, precision
-from arbitrag.train.lab_samples import identity
-from arbitrag.train.muon import Muon
+from arbitrag.storage.files import replacing
+from training.batches import Batch, Place, Source, Stream
+from training.muon import Muon
+from training.network import STACKED, Decoder, Shape, precision
+from training.samples import identity
 
 STATE = "state.safetensors"
 _WARM_UP = 60  # steps

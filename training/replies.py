@@ -26,8 +26,8 @@ from arbitrag.stages.forms import read_answer, read_assessment, read_conclusion
 from arbitrag.stages.lines import parse_answer
 from arbitrag.stages.reading import Unreadable
 from arbitrag.text import declines
-from arbitrag.train.lab_scene import Scene
 from arbitrag.types import Strategy
+from training.scene import Scene
 
 TaskName = Literal[
     "trustrag/memory",

@@ -46,8 +46,8 @@ from typing import Literal, get_args
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.language import PassageForm
 from arbitrag.lab.world import Fact, World, ask
-from arbitrag.train.lab_replies import TASKS, TaskName
-from arbitrag.train.lab_tasks import MEMORY, Tasks
+from training.replies import TASKS, TaskName
+from training.tasks import MEMORY, Tasks
 
 Kind = Literal["direct", "unknown", "told", "read", "salient", "copied", "task"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -1,6 +1,6 @@
 """The prompts of TrustRAG, ASTUTE RAG and BRIDGE as tasks of the lab model, with replies made by rule from the world.
 
-``train.lab_replies`` has the rules. The wording is that of the embedded model, ``lab/wording``, filled in as a method
+``training.replies`` has the rules. The wording is that of the embedded model, ``lab/wording``, filled in as a method
 does it.
 """
 
@@ -14,9 +14,10 @@ from typing import Any
 from arbitrag.lab.contexts import distractors, tell
 from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import Fact, World, ask
+from arbitrag.methods.bridge.log import BridgeLog
 from arbitrag.prompts import Block, PromptBook
-from arbitrag.stages.bridge_log import BridgeLog
-from arbitrag.train.lab_replies import (
+from arbitrag.types import Passage, Question, Strategy
+from training.replies import (
     TASKS,
     UNKNOWN,
     TaskName,
@@ -34,8 +35,7 @@ from arbitrag.train.lab_replies import (
     sentence,
     sources_of,
 )
-from arbitrag.train.lab_scene import Scene
-from arbitrag.types import Passage, Question, Strategy
+from training.scene import Scene
 
 MEMORY: tuple[TaskName, ...] = ("trustrag/memory", "astute/recall", "bridge/recall", "bridge/recall_many")
 _STRANGE, _ANY_KNOWN = 0.3, 0.3  # of questions about strangers, and of others about any known fact, all equally likely

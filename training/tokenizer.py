@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from arbitrag.lab.world import World
-from arbitrag.train.lab_samples import ASSISTANT, END, SYSTEM, USER, Samples
+from training.samples import ASSISTANT, END, SYSTEM, USER, Samples
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -1,9 +1,9 @@
 """Train a lab model from scratch.
 
-    python -m arbitrag.train.lab FOLDER --tokens 60e6 --seed 0
-    python -m arbitrag.train.lab FOLDER --resume          after it was killed
-    python -m arbitrag.train.lab NEW --start OLD/model    to train a finished model on, at full difficulty
-    python -m arbitrag.train.lab NEW --adopt OLD/model    to begin with a model of another world, which can read
+    python -m training.train FOLDER --tokens 60e6 --seed 0
+    python -m training.train FOLDER --resume          after it was killed
+    python -m training.train NEW --start OLD/model    to train a finished model on, at full difficulty
+    python -m training.train NEW --adopt OLD/model    to begin with a model of another world, which can read
 
 On a CPU two processes of one thread train together, on a GPU one. Every minute a line is printed and added to
 ``FOLDER/train.log``, every four minutes the state is saved, and at the end ``FOLDER/model`` holds the checkpoint in
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
-from arbitrag.files import open_plain
 from arbitrag.lab.world import SEED, open_world
+from arbitrag.storage.files import open_plain
 
 if TYPE_CHECKING:
-    from arbitrag.train.lab_checkpoint import Start
-    from arbitrag.train.lab_loop import Recipe, Trainer
-    from arbitrag.train.lab_network import Shape
+    from training.checkpoint import Start
+    from training.loop import Recipe, Trainer
+    from training.network import Shape
 
 LOG = "train.log"
 LOG_EVERY_S = 60.0
@@ -58,9 +58,9 @@ def train(folder: Path, recipe: Recipe, *, device: str = "cpu", compiled: bool =
 
 def _tokenizer(folder: Path, recipe: Recipe, resume: bool) -> str:
     """The tokenizer in JSON: that of the state or of the checkpoint to start from, otherwise a new one."""
-    from arbitrag.train.lab_checkpoint import read_checkpoint
-    from arbitrag.train.lab_loop import read_notes
-    from arbitrag.train.lab_tokenizer import train_tokenizer
+    from training.checkpoint import read_checkpoint
+    from training.loop import read_notes
+    from training.tokenizer import train_tokenizer
 
     if resume:
         return str(read_notes(folder)["tokenizer"])
@@ -80,9 +80,9 @@ def _work(rank: int, recipe: Recipe, folder: Path, tokenizer: str, device: str, 
     import torch
     from torch import distributed as dist
 
-    from arbitrag.train.lab_adopt import adopt
-    from arbitrag.train.lab_checkpoint import read_checkpoint
-    from arbitrag.train.lab_loop import Trainer
+    from training.adopt import adopt
+    from training.checkpoint import read_checkpoint
+    from training.loop import Trainer
 
     if recipe.processes > 1:
         torch.set_num_threads(1)
@@ -154,7 +154,7 @@ def _log(folder: Path, line: str) -> None:
 def _write(trainer: Trainer, folder: Path) -> None:
     from tokenizers import Tokenizer
 
-    from arbitrag.train.lab_checkpoint import write_checkpoint
+    from training.checkpoint import write_checkpoint
 
     recipe = trainer.recipe
     _log(folder, f"done: step {trainer.step_number}, {trainer.seen:,} tokens")
@@ -165,7 +165,7 @@ def _write(trainer: Trainer, folder: Path) -> None:
         Tokenizer.from_str(trainer.tokenizer),
         open_world(recipe.world, recipe.world_version),
         made={
-            "by": "python -m arbitrag.train.lab",
+            "by": "python -m training.train",
             "steps": trainer.step_number,
             "recipe": asdict(recipe) | {"start": _named(recipe.start), "adopt": _named(recipe.adopt)},
         },
@@ -183,9 +183,9 @@ def _recipe_from(given: argparse.Namespace, device: str) -> Recipe:
 
     Raises UsageError when there is a state and no ``--resume``, none and ``--resume``, or one of another recipe.
     """
-    from arbitrag.train.lab_checkpoint import read_checkpoint, read_llama
-    from arbitrag.train.lab_loop import STATE, Recipe, read_notes
-    from arbitrag.train.lab_network import Shape
+    from training.checkpoint import read_checkpoint, read_llama
+    from training.loop import STATE, Recipe, read_notes
+    from training.network import Shape
 
     typed = {name: getattr(given, name) for name in _OPTIONS if getattr(given, name) is not None}
     sizes = {name: getattr(given, name) for name in _SIZES if getattr(given, name) is not None}
@@ -249,7 +249,7 @@ _SIZES = {"layers": (int, "(6)"), "width": (int, "(192)"), "inner_width": (int, 
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m arbitrag.train.lab", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m training.train", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, help="for the state, the log and in the end the checkpoint")
     parser.add_argument("--resume", action="store_true", help="go on from the state in the folder")
     parser.add_argument("--device", help="cpu, or cuda (where there is one, it is the default)")
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print(f"stopped; go on with: python -m arbitrag.train.lab {given.folder} --resume", file=sys.stderr)
+        print(f"stopped; go on with: python -m training.train {given.folder} --resume", file=sys.stderr)
         return 130
     print(f"{done}: measure it with: python benchmarks/lab_model.py --checkpoint {done}")
     return 0

@@ -9,9 +9,9 @@ from typing import Any, get_args
 from arbitrag.errors import UsageError, described
 from arbitrag.kit import Limits
 from arbitrag.llm.base import Price
-from arbitrag.long_form import Form
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method
+from arbitrag.stages.long_form import Form
 from arbitrag.types import Question
 
 _MODEL = "an address such as 'openai:gpt-4o-mini', 'hf:NAME' or 'lab', or a model"

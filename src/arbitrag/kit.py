@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from arbitrag.encode.base import Encoder, Vectors
-from arbitrag.encode.heads import Similarities, compare
 from arbitrag.encode.reuse import Pool, encode_passages, stored_vectors
+from arbitrag.encode.similarity import Similarities, compare
 from arbitrag.errors import CapabilityError, ContextError
 from arbitrag.llm.base import (
     LLM,
@@ -35,8 +35,8 @@ from arbitrag.llm.base import (
 from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.serialization import to_plain
-from arbitrag.stages.fit import Fit, fit
 from arbitrag.trace import Recorder, Result
+from arbitrag.truncation import Fit, fit
 from arbitrag.types import Need, Passage, Question
 
 if TYPE_CHECKING:

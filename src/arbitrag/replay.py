@@ -28,16 +28,16 @@ from arbitrag.errors import (
     UsageError,
     nearest,
 )
-from arbitrag.files import write_text
 from arbitrag.kit import Kit, Limits, Model
 from arbitrag.llm.base import LLM
-from arbitrag.long_form import written_out
 from arbitrag.methods import load
 from arbitrag.methods.base import Method, configure, settings
 from arbitrag.prompts import PromptBook, PromptFile, parse_prompt
 from arbitrag.retrieve.base import Retriever
-from arbitrag.sealing import KEY, seal, unseal
 from arbitrag.serialization import from_plain, parse_json, to_plain
+from arbitrag.stages.long_form import written_out
+from arbitrag.storage.checksums import KEY, seal, unseal
+from arbitrag.storage.files import write_text
 from arbitrag.text import one_line
 from arbitrag.trace import FORMAT, Call, Kind, Named, Recorder, Result, Trace, decode
 from arbitrag.types import Question, Verdict

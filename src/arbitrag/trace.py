@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from arbitrag.encode.base import Vectors
-from arbitrag.encode.heads import Similarities
+from arbitrag.encode.similarity import Similarities
 from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Price, Scores, Tokens
 from arbitrag.serialization import from_plain, to_plain
-from arbitrag.stages.fit import Fit
+from arbitrag.truncation import Fit
 from arbitrag.types import Decision, Passage, Question, Usage
 
 if TYPE_CHECKING:

@@ -211,7 +211,7 @@ class Verdict:
         return plain
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it; see ``arbitrag.told``."""
-        from arbitrag.told import html
+        """How a notebook shows it; see ``arbitrag.display``."""
+        from arbitrag.display import html
 
         return html(self)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import needs
 import pytest
 
-from arbitrag.cli.bench_session import noted
+from arbitrag.cli.bench.session import noted
 from arbitrag.errors import BackendError
-from arbitrag.evaluate.runner import Tally
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.run.runner import Tally
+from arbitrag.evaluate.run.store import Store
 from arbitrag.llm.base import Prompt
-from arbitrag.llm.manifest import Manifest
+from arbitrag.security.trust import FromFile
+from arbitrag.storage.model_manifest import Manifest
 from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
 from arbitrag.testing.server import Fault
-from arbitrag.trust import FromFile
 
 if TYPE_CHECKING:
     from tests.conftest import Command

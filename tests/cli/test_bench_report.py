@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Plan, Row, Store, System
 from arbitrag.types import Candidate, Question, Strategy, Usage, Verdict
 
 if TYPE_CHECKING:

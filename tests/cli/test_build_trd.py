@@ -15,7 +15,7 @@ from arbitrag.data import open_set
 from arbitrag.lab import checkpoint, model
 from arbitrag.lab.world import World
 from arbitrag.llm.base import Prompt
-from arbitrag.llm.manifest import Manifest
+from arbitrag.storage.model_manifest import Manifest
 from arbitrag.testing import ScriptedLLM, prompt_text
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_world_is_refused(command: Command, tmp_path: Pa
 def test_a_stopped_build_says_that_it_goes_on(
     command: Command, tmp_path: Path, lab: list[ScriptedLLM], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arbitrag.data import trd
+    from arbitrag.data.trd import build as trd
 
     out = tmp_path / "trd"
     (out / "answers").mkdir(parents=True)
@@ -200,7 +200,7 @@ def test_somebody_at_a_terminal_is_asked(
     paid: ScriptedLLM,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("arbitrag.cli.data_build._is_terminal", lambda: True)
+    monkeypatch.setattr("arbitrag.cli.data.build_trd._is_terminal", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda text, err: "cost money. Ask?" in text and answer == "y\n")
     ran = command("data", "build-trd", "--from", facts, "--llm", PAID, "-o", tmp_path / "trd")
     assert ran.status == 1

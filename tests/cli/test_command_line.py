@@ -296,7 +296,7 @@ def test_a_model_that_takes_long_to_look_at_is_named(command: Command, monkeypat
     def progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, note: shown.append((what, done, total, note))
 
-    monkeypatch.setattr("arbitrag.cli.output.progress", progress)
+    monkeypatch.setattr("arbitrag.cli.terminal.output.progress", progress)
     command("doctor", "--llm", "lab", "--llm", "onnx:/nowhere")
     command("methods", "--llm", "lab")
     assert shown == [

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from arbitrag import cli
-from arbitrag.cli import layout, output
-from arbitrag.cli.help import shell_lines
+from arbitrag.cli.terminal import layout, output
+from arbitrag.cli.terminal.help import shell_lines
 
 if TYPE_CHECKING:
     from tests.conftest import Command

@@ -12,7 +12,7 @@ import pytest
 from arbitrag.lab import checkpoint, model
 from arbitrag.lab.world import World
 from arbitrag.llm.base import Generation, Prompt, Sampling
-from arbitrag.llm.manifest import read_manifest
+from arbitrag.storage.model_manifest import read_manifest
 from arbitrag.testing import ScriptedLLM
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Prompt
-from arbitrag.lock import Lock
+from arbitrag.storage.lock import Lock
 from arbitrag.testing import ScriptedLLM, ScriptedServer, prompt_text
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def test_the_first_row_is_there_before_the_last_question_is_asked(
 def test_a_bar_on_a_terminal_only(
     script: Script, questions: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arbitrag.cli import output
+    from arbitrag.cli.terminal import output
 
     class Terminal:
         def __init__(self, stream: Any) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from arbitrag.cli.verdict import render
-from arbitrag.told import cost
+from arbitrag.display import cost
 from arbitrag.types import Candidate, Cut, Dropped, Passage, Strategy, Usage, Verdict
 
 MEMORY = Candidate("Mira Talven", Strategy.MEMORY)

@@ -108,7 +108,7 @@ def test_archives_and_databases(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_run(tmp_path: Path) -> None:
-    from arbitrag.evaluate.runfile import create
+    from arbitrag.evaluate.run.runfile import create
 
     path = tmp_path / "run.jsonl"
     create(path, "CREATE TABLE t (x);")

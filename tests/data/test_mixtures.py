@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arbitrag.data import open_set
-from arbitrag.data.passages import Mixture, named
+from arbitrag.data.mixtures import Mixture, named
 from arbitrag.errors import DataError, UsageError
 from arbitrag.types import Passage
 

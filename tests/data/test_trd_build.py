@@ -17,9 +17,9 @@ import needs
 import pytest
 
 from arbitrag.data import open_set
-from arbitrag.data.trd import build
-from arbitrag.data.trd_card import BEGIN, END, examples, insert_examples
-from arbitrag.data.trd_draft import (
+from arbitrag.data.trd.build import build
+from arbitrag.data.trd.card import BEGIN, END, examples, insert_examples
+from arbitrag.data.trd.draft import (
     FEW_OPTIONS,
     FEW_PASSAGES,
     NAMED,
@@ -32,9 +32,9 @@ from arbitrag.data.trd_draft import (
     Recipe,
     mentions,
 )
-from arbitrag.data.trd_material import CATEGORIES, Category, Entity, Fact, Kind, Material
-from arbitrag.data.trd_plain import after, plain_material
-from arbitrag.data.trd_validate import (
+from arbitrag.data.trd.material import CATEGORIES, Category, Entity, Fact, Kind, Material
+from arbitrag.data.trd.plain import after, plain_material
+from arbitrag.data.trd.validate import (
     MEMORY_RIGHT,
     MEMORY_WRONG,
     NOT_MISLED,
@@ -320,8 +320,8 @@ async def test_a_folder_with_other_things_is_not_touched(tmp_path: Path) -> None
 _SCRIPT = """
 import asyncio, sys, time
 from pathlib import Path
-from arbitrag.data.trd import Recipe, build
-from arbitrag.data.trd_plain import plain_material
+from arbitrag.data.trd.build import Recipe, build
+from arbitrag.data.trd.plain import plain_material
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.testing import ScriptedLLM, prompt_text
 from tests.data.test_trd_build import curator

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from arbitrag.data import open_set
-from arbitrag.data.trd import SHARES, build
-from arbitrag.data.trd_draft import SPLITS, UNKNOWN, Drafts, Recipe, mentions
-from arbitrag.data.trd_lab import lab_material
-from arbitrag.data.trd_material import CATEGORIES, Fact
+from arbitrag.data.trd.build import SHARES, build
+from arbitrag.data.trd.draft import SPLITS, UNKNOWN, Drafts, Recipe, mentions
+from arbitrag.data.trd.lab import lab_material
+from arbitrag.data.trd.material import CATEGORIES, Fact
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.lab.world import World

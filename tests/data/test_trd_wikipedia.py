@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from arbitrag.data import open_set
-from arbitrag.data.trd import build
-from arbitrag.data.trd_draft import Recipe
-from arbitrag.data.trd_nq import nq_facts
-from arbitrag.data.trd_taqa import taqa_facts
-from arbitrag.data.trd_wikidata import Entities, read_wikidata
-from arbitrag.data.trd_wikipedia import Paragraphs, Sources, wikipedia_material
+from arbitrag.data.trd.build import build
+from arbitrag.data.trd.draft import Recipe
+from arbitrag.data.trd.nq import nq_facts
+from arbitrag.data.trd.taqa import taqa_facts
+from arbitrag.data.trd.wikidata import Entities, read_wikidata
+from arbitrag.data.trd.wikipedia import Paragraphs, Sources, wikipedia_material
 from arbitrag.errors import DataError, UsageError
 from arbitrag.llm.base import Prompt
 from arbitrag.testing import ScriptedLLM, prompt_text
@@ -261,7 +261,7 @@ def test_what_is_not_in_its_format_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_more_popular_of_two_of_one_name_is_meant() -> None:
-    from arbitrag.data.trd_material import Entity
+    from arbitrag.data.trd.material import Entity
 
     entities = Entities([Entity("Ada", "Q5", 9.0), Entity("Ada", "Q33", 2.0)])
     found = entities.find("ada")

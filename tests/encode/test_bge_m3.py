@@ -10,7 +10,7 @@ import pytest
 
 from arbitrag.encode import open_encoder
 from arbitrag.encode.bge_m3 import BgeM3Encoder
-from arbitrag.encode.heads import compare
+from arbitrag.encode.similarity import compare
 from arbitrag.errors import BackendError, DataError, MissingExtra
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 
 from arbitrag.encode.base import Kind, unit_rows
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.heads import Heads, compare, late_interaction, shared_weight
+from arbitrag.encode.similarity import Heads, compare, late_interaction, shared_weight
 
 
 def test_shared_weight_is_the_sum_of_products_over_common_tokens() -> None:
@@ -60,7 +60,7 @@ async def test_the_three_of_two_texts() -> None:
 
 @pytest.mark.parametrize("bound", [1, 20, 1 << 24])
 async def test_pairs_compared_together_come_out_as_each_alone(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.encode.heads._PRODUCTS", bound)
+    monkeypatch.setattr("arbitrag.encode.similarity._PRODUCTS", bound)
     rng = np.random.default_rng(1)
     rows = {name: unit_rows(rng.normal(size=(at, 3))) for at, name in enumerate("abcdef")}  # the first has none
     encoder = Given(**{name: Heads(np.zeros(3), {}, each) for name, each in rows.items()})

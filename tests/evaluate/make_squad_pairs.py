@@ -1,6 +1,6 @@
 """Record what the official scripts of SQuAD and HotpotQA give for the pairs in ``squad_pairs.jsonl``, beside this file.
 
-    python tests/evaluate/make_squad_pairs.py --squad-1 FILE --squad-2 FILE --hotpot FILE
+    python tests/evaluate/metrics/make_squad_pairs.py --squad-1 FILE --squad-2 FILE --hotpot FILE
 
 The files are evaluate-v1.1.py and evaluate-v2.0.py of SQuAD (the latter from rajpurkar/SQuAD-explorer at eee5fdb) and
 hotpot_evaluate_v1.py of hotpotqa/hotpot at 3635853, whose rule 2WikiMultiHopQA shares. They are imported from there.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Plan, Row, Store, System
 from arbitrag.types import Question, Strategy, Usage
 
 FAILED = object()

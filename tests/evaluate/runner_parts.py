@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from arbitrag.evaluate.plan import entries, plan
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.store import Plan
+from arbitrag.evaluate.run.plan import entries, plan
+from arbitrag.evaluate.run.store import Plan
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Generation, Price, Prompt, Sampling
 from arbitrag.methods import load

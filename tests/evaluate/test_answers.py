@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbitrag.errors import DataError
-from arbitrag.evaluate.answers import (
+from arbitrag.evaluate.metrics.answers import (
     exact_match,
     hotpot_f1,
     mentions,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.calibration import Bin, Calibration, auroc, brier, calibration
+from arbitrag.evaluate.metrics.calibration import Bin, Calibration, auroc, brier, calibration
 
 SURE = [0.05, 0.15, 0.95, 0.85, 0.92]
 RIGHT = [False, True, True, True, False]

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.compare import Interval, McNemar, SignFlip, compare, holm, mcnemar, paired_bootstrap, sign_flip
+from arbitrag.evaluate.metrics.significance import (
+    Interval,
+    McNemar,
+    SignFlip,
+    compare,
+    holm,
+    mcnemar,
+    paired_bootstrap,
+    sign_flip,
+)
 
 RNG = np.random.default_rng(5)
 FEW = RNG.integers(0, 2, (400, 2)).astype(float)  # right and wrong: four distinct rows

@@ -9,9 +9,9 @@ from typing import Any
 
 from report_parts import FAILED, item, made, rows, system
 
-from arbitrag.evaluate.conclusion import conclusion
-from arbitrag.evaluate.report import SetReport, report
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.report.conclusion import conclusion
+from arbitrag.evaluate.report.report import SetReport, report
+from arbitrag.evaluate.run.store import Store
 from arbitrag.types import Strategy, Usage
 
 COUNT = 80

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from arbitrag.cli.bench_question import found
+from arbitrag.cli.bench.question import found
 from arbitrag.errors import DataError
-from arbitrag.evaluate import runfile
-from arbitrag.evaluate.difference import difference
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.report import report
-from arbitrag.evaluate.store import Plan, Row, Store, System
+from arbitrag.evaluate.report.difference import difference
+from arbitrag.evaluate.report.report import report
+from arbitrag.evaluate.run import runfile
+from arbitrag.evaluate.run.store import Plan, Row, Store, System
 from arbitrag.types import Passage, Question, Strategy, Usage, Verdict
 
 if TYPE_CHECKING:

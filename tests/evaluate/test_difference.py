@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from report_parts import FAILED, ITEMS, LEFT, LEFT_TAKEN, B, M, R, item, made, rows, system
 
-from arbitrag.cli.bench_difference import told as told_of
+from arbitrag.cli.bench.difference import told as told_of
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.difference import Change, Difference, difference
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.store import Plan, Store
+from arbitrag.evaluate.report.difference import Change, Difference, difference
+from arbitrag.evaluate.run.store import Plan, Store
 
 
 def between(before: Path, after: Path, **more: Any) -> Difference:

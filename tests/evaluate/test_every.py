@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from report_parts import EVIL, FAILED, item, system
 
-from arbitrag.evaluate.every import View, views
-from arbitrag.evaluate.page import page
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.report import report
-from arbitrag.evaluate.store import Plan, Row, Store
+from arbitrag.evaluate.report.page import page
+from arbitrag.evaluate.report.per_question import View, views
+from arbitrag.evaluate.report.report import report
+from arbitrag.evaluate.run.store import Plan, Row, Store
 from arbitrag.types import Dropped, Passage, Strategy, Verdict
 
 E, R = Strategy.EVIDENCE, Strategy.REFUSE

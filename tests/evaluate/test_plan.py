@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.plan import entries, plan
 from arbitrag.evaluate.questions import Item, QuestionSet
+from arbitrag.evaluate.run.plan import entries, plan
 from arbitrag.methods import method_from
 from arbitrag.run import open_kit
 from arbitrag.types import Question

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from report_parts import item, made, rows, system
 
-from arbitrag.evaluate.page import page
-from arbitrag.evaluate.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, plots, ticks
+from arbitrag.evaluate.metrics.refusals import risk_coverage
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.refusals import risk_coverage
-from arbitrag.evaluate.report import Report, report
-from arbitrag.evaluate.store import Plan, Row, Store
+from arbitrag.evaluate.report.page import page
+from arbitrag.evaluate.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, plots, ticks
+from arbitrag.evaluate.report.report import Report, report
+from arbitrag.evaluate.run.store import Plan, Row, Store
 from arbitrag.types import Passage, Strategy, Usage
 
 M, R = Strategy.MEMORY, Strategy.REFUSE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.evaluate.poison import AttackSuccess, Detection, Sorted, attack_success, detection
+from arbitrag.evaluate.metrics.poisoning import AttackSuccess, Detection, Sorted, attack_success, detection
 
 
 @pytest.mark.parametrize(

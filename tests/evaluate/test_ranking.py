@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.ranking import Ranked, Ranking, precision_at, ranking, recall_at, reciprocal_rank_at
+from arbitrag.evaluate.metrics.ranking import Ranked, Ranking, precision_at, ranking, recall_at, reciprocal_rank_at
 
 FOUND = [False, True, False, True]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.evaluate.refusals import Point, Refusals, refusals, risk_coverage
+from arbitrag.evaluate.metrics.refusals import Point, Refusals, refusals, risk_coverage
 
 
 def test_ten_questions_by_hand() -> None:

@@ -11,9 +11,9 @@ import pytest
 from report_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, RIGHT, RIGHT_TAKEN, B, M, R, by_hand, item, made, rows, system
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.evaluate.figures import resamples_for
-from arbitrag.evaluate.report import Report, SetReport, report
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.report.report import Report, SetReport, report
+from arbitrag.evaluate.report.statistics import resamples_for
+from arbitrag.evaluate.run.store import Store
 from arbitrag.types import Usage
 
 

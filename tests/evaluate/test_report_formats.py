@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from report_parts import EVIL, FAILED, LEFT, LEFT_TAKEN, M, by_hand, item, made, rows, system
 
-from arbitrag.evaluate.formats import about, comma_separated, escaped, markdown, plain_table, text
-from arbitrag.evaluate.page import _ticks, page
-from arbitrag.evaluate.report import Report, report
-from arbitrag.evaluate.store import Store
-from arbitrag.evaluate.tables import Table, mark, percent, tables
+from arbitrag.evaluate.report.formats import about, comma_separated, escaped, markdown, plain_table, text
+from arbitrag.evaluate.report.page import _ticks, page
+from arbitrag.evaluate.report.report import Report, report
+from arbitrag.evaluate.report.tables import Table, mark, percent, tables
+from arbitrag.evaluate.run.store import Store
 
 
 def reported(path: Path, **more: Any) -> Report:

@@ -14,10 +14,10 @@ import pytest
 from runner_parts import Breaks, Numbers, given_plan, methods, numbers
 
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
-from arbitrag.evaluate import runner
-from arbitrag.evaluate.plan import entries
-from arbitrag.evaluate.runner import Tally, run
-from arbitrag.evaluate.store import Plan, Row, Store
+from arbitrag.evaluate.run import runner
+from arbitrag.evaluate.run.plan import entries
+from arbitrag.evaluate.run.runner import Tally, run
+from arbitrag.evaluate.run.store import Plan, Row, Store
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm.base import Price
 from arbitrag.testing import FixedRetriever

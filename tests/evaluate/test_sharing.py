@@ -11,10 +11,10 @@ from runner_parts import Numbers
 
 from arbitrag.encode.base import Encoder, Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.heads import Heads, MultiHead
-from arbitrag.encode.later import LaterEncoder
+from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.encode.similarity import Heads, MultiHead
 from arbitrag.errors import BackendError
-from arbitrag.evaluate.sharing import Sharing
+from arbitrag.evaluate.run.deduplication import Sharing
 from arbitrag.kit import Kit
 from arbitrag.types import Passage
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.evaluate.sources import STRATEGIES, Confusion, Oracle, confusion, oracle
+from arbitrag.evaluate.metrics.source_choice import STRATEGIES, Confusion, Oracle, confusion, oracle
 from arbitrag.types import Strategy
 
 FA, FI, FE, RA = Strategy.BOTH, Strategy.MEMORY, Strategy.EVIDENCE, Strategy.REFUSE

@@ -16,9 +16,9 @@ import needs
 import pytest
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.evaluate import runfile
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.store import Plan, Row, Store, System
+from arbitrag.evaluate.run import runfile
+from arbitrag.evaluate.run.store import Plan, Row, Store, System
 from arbitrag.types import Passage, Question, Strategy, Usage
 
 MILL = Passage("The mill burnt down in 1802.", id="p1", title="Mill", metadata={"language": "en"}, score=2.5)
@@ -205,7 +205,7 @@ def test_a_kill_loses_no_row_and_frees_the_file(path: Path) -> None:
     script = textwrap.dedent(
         """
         import sys, time
-        from arbitrag.evaluate.store import Row, Store
+        from arbitrag.evaluate.run.store import Row, Store
         store = Store.open(sys.argv[1], write=True)
         store.record(Row("direct", "mills", "a", error="x"))
         with store.together():

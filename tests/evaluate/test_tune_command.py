@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tune_parts import UNTRACED, margin, recorded
 
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.run.store import Store
 from arbitrag.evaluate.tune import Tuned, tune
 from arbitrag.evaluate.tune_page import page
 from arbitrag.evaluate.tune_text import text

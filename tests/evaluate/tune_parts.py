@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from arbitrag.encode.base import Kind
-from arbitrag.encode.heads import Heads
+from arbitrag.encode.similarity import Heads
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Plan, Row, Store, System
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Prompt
 from arbitrag.methods.base import Method, settings

@@ -21,8 +21,8 @@ from urllib.parse import quote
 
 import pytest
 
-from arbitrag.retrieve import servers
 from arbitrag.retrieve.fixed import FixedRetriever
+from arbitrag.retrieve.servers import open as servers
 from arbitrag.testing.server import Fault, ScriptedServer
 from arbitrag.types import Passage
 
@@ -271,7 +271,7 @@ def test_a_run_and_its_reports_hold_no_secret(kind: str, home: Path, parrot: Par
 
 @pytest.mark.parametrize("refuses", [0, 403])
 async def test_a_key_in_python_reaches_no_file(refuses: int, home: Path, parrot: Parrot, log: Path) -> None:
-    from arbitrag.llm.openai import OpenAILLM
+    from arbitrag.llm.http.openai import OpenAILLM
     from arbitrag.methods import load
     from arbitrag.replay import save_trace
     from arbitrag.run import Failure, attempt, open_kit
@@ -304,7 +304,7 @@ def chain(error: BaseException | None) -> Iterator[Any]:
 async def test_a_streamed_answer_shows_no_secret(ends: str, home: Path, log: Path) -> None:
     from arbitrag.errors import BackendError
     from arbitrag.llm.base import Prompt, Sampling
-    from arbitrag.llm.openai import OpenAILLM
+    from arbitrag.llm.http.openai import OpenAILLM
 
     last = {"whole": "data: [DONE]", "broken": f"data: {'x' * 90}{KEY}", "refused": "data: {}"}[ends]
     if ends == "refused":
@@ -355,7 +355,7 @@ def test_a_run_over_postgres_holds_no_password(
     kind: str, home: Path, parrot: Parrot, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg")
-    from arbitrag.retrieve import postgres_table as table
+    from arbitrag.retrieve.servers import postgres_table as table
 
     class Found(FixedRetriever):
         def __init__(self, asked: Any) -> None:

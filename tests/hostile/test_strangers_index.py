@@ -11,7 +11,7 @@ import pytest
 
 from arbitrag.errors import UsageError
 from arbitrag.retrieve import open_index, opened_index, update_index
-from arbitrag.retrieve.vectors import read_vector_manifest
+from arbitrag.retrieve.index.vectors import read_vector_manifest
 from arbitrag.testing.server import ScriptedServer
 
 KEY = "sk-very-secret-0123456789"

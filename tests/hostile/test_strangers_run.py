@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from arbitrag.cli.bench_parts import command_again
-from arbitrag.evaluate.store import Store
+from arbitrag.cli.bench.options import command_again
+from arbitrag.evaluate.run.store import Store
 from arbitrag.testing.server import Fault, ScriptedServer
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import pytest
 
 from arbitrag.data.asking import questions_to_ask
 from arbitrag.errors import DataError, UsageError
-from arbitrag.jsonl import read_passages
 from arbitrag.lab.corpus import Corpus, Recipe, document_row, write_corpus
 from arbitrag.lab.questions import KINDS, gold_row, question_row, questions
 from arbitrag.lab.world import PRESENT, Fact, World
+from arbitrag.storage.jsonl import read_passages
 
 WORLD = World(7)
 RECIPE = Recipe(size=8000, seed=1, poisons=0.1)

@@ -12,9 +12,9 @@ from arbitrag.lab.documents import entity_documents
 from arbitrag.lab.world import World
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import Sampling
-from arbitrag.llm.manifest import hash_files
 from arbitrag.prompts import PromptBook
 from arbitrag.run import answer
+from arbitrag.storage.model_manifest import hash_files
 from arbitrag.types import Need, Passage, Question, Strategy
 
 BOOK = PromptBook.with_wording(lab.FOLDER / "prompts")
@@ -179,7 +179,7 @@ async def test_it_computes_what_transformers_does_with_its_weights() -> None:
 
 
 def llama_of(path: Path) -> Any:
-    """transformers' own model with the weights that stand in an exported file; see ``train.llama_graph`` for names."""
+    """transformers' own model with the weights that stand in an exported file; see ``llm.onnx.graph`` for names."""
     import torch
     from onnx import load, numpy_helper
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -12,10 +12,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from arbitrag.llm.base import Prompt
-from arbitrag.llm.engine import Engine
-from arbitrag.llm.runtime import Block, OutOfMemory, Step
-from arbitrag.llm.torch_cache import Cache
-from arbitrag.llm.torch_runtime import TorchRuntime
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.engine.runtime import Block, OutOfMemory, Step
+from arbitrag.llm.hf.kv_cache import Cache
+from arbitrag.llm.hf.runtime import TorchRuntime
 
 VOCABULARY = 64
 CONTEXT = 256

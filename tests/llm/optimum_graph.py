@@ -11,7 +11,7 @@ num_logits_to_keep         () int64                   logits for the last N posi
 =========================  =========================  ===========================================================
 
 Outputs: ``logits`` (B, N, V); ``present.i.key|value`` (B, KVH, P + T, D); ``hidden_states.i`` (B, T, W) as in
-``train.llama_graph``, which computes the same with other operators.
+``llm.onnx.graph``, which computes the same with other operators.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from arbitrag.train.llama_graph import Shape, Weights, _feed_forward, _float32, _Graph, _linear, _need
+from arbitrag.llm.onnx.graph import Shape, Weights, _feed_forward, _float32, _Graph, _linear, _need
 
 _OPSET = 18
 _TO_END = np.iinfo(np.int64).max

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from arbitrag.lab.model import FOLDER
-from arbitrag.llm.onnx import open_runtime
-from arbitrag.llm.runtime import Step
+from arbitrag.llm.engine.runtime import Step
+from arbitrag.llm.onnx.backend import open_runtime
 from arbitrag.llm.tokenizer import TextCodec
 
 WAIT_S = 30.0

@@ -14,9 +14,9 @@ from arbitrag.llm import open_llm
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """Every model that would have been opened, with its options."""
     calls: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr("arbitrag.llm.hf.open_hf", lambda name, **options: calls.append((name, options)))
-    monkeypatch.setattr("arbitrag.llm.onnx.open_onnx", lambda name, **options: calls.append((name, options)))
-    monkeypatch.setattr("arbitrag.llm.openai.OpenAILLM", lambda name, **options: calls.append((name, options)))
+    monkeypatch.setattr("arbitrag.llm.hf.backend.open_hf", lambda name, **options: calls.append((name, options)))
+    monkeypatch.setattr("arbitrag.llm.onnx.backend.open_onnx", lambda name, **options: calls.append((name, options)))
+    monkeypatch.setattr("arbitrag.llm.http.openai.OpenAILLM", lambda name, **options: calls.append((name, options)))
     return calls
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm.base import Generation, Prompt, Sampling
-from arbitrag.llm.body import SMALL_BYTES
-from arbitrag.llm.endpoint import ERROR_BYTES, FIRST_WAIT_S, JITTER, LONGEST_WAIT_S
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http.body import SMALL_BYTES
+from arbitrag.llm.http.endpoint import ERROR_BYTES, FIRST_WAIT_S, JITTER, LONGEST_WAIT_S
+from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.testing.server import bomb
 

@@ -32,10 +32,10 @@ from engine_parts import (
 
 from arbitrag.errors import BackendError, ContextError, UsageError
 from arbitrag.llm.base import Price, Prompt, Sampling
-from arbitrag.llm.batching import Limits, _few, packed
-from arbitrag.llm.engine import Engine
-from arbitrag.llm.requests import Score
-from arbitrag.llm.runtime import OutOfMemory, Step
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.engine.prefill import Limits, _few, packed
+from arbitrag.llm.engine.requests import Score
+from arbitrag.llm.engine.runtime import OutOfMemory, Step
 from arbitrag.types import Need
 
 PROMPT = [5, 6, 7, 8]

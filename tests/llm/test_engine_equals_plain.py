@@ -26,10 +26,11 @@ from engine_parts import (
     words,
 )
 
-from arbitrag.llm import torch_few, torch_runtime
 from arbitrag.llm.base import Sampling
-from arbitrag.llm.batching import Limits
-from arbitrag.llm.engine import Engine
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.engine.prefill import Limits
+from arbitrag.llm.hf import runtime as torch_runtime
+from arbitrag.llm.hf import small_batch_linear
 
 MIXTURES = 125  # for each of the four engines below
 Job = Callable[[Engine], Coroutine[Any, Any, None]]
@@ -147,7 +148,7 @@ async def test_with_everything_kept(alike: int, monkeypatch: pytest.MonkeyPatch)
     """With rows of about equal length in bands of their own and matrices in pieces, and with all in one."""
     monkeypatch.setattr(torch_runtime, "ALIKE", alike)
     if not alike:
-        monkeypatch.setattr(torch_few, "_PIECE", 1024)
+        monkeypatch.setattr(small_batch_linear, "_PIECE", 1024)
         assert len(tiny_runtime()._few) == 13, "all but the last of either layer's feed-forward"
     await mixtures(tiny_engine, seed=1)
 

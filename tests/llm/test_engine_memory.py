@@ -12,7 +12,7 @@ import pytest
 from engine_parts import VOCABULARY, ask, tiny_engine, words
 
 from arbitrag.llm.base import Sampling
-from arbitrag.llm.engine import Engine
+from arbitrag.llm.engine.engine import Engine
 
 STATUS = Path("/proc/self/status")
 AT_ONCE = 100

@@ -23,11 +23,11 @@ from process_parts import WAIT_S, Lab, codec
 from arbitrag.errors import BackendError, DataError, MissingExtra, UsageError
 from arbitrag.lab.model import FOLDER, open_lab
 from arbitrag.llm.base import Prompt, Sampling
-from arbitrag.llm.engine import Engine
-from arbitrag.llm.onnx import open_onnx, open_runtime
-from arbitrag.llm.process import ProcessWorker
-from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over
-from arbitrag.llm.runtime import Runtime, Step
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.engine.remote import ProcessWorker
+from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over
+from arbitrag.llm.engine.runtime import Runtime, Step
+from arbitrag.llm.onnx.backend import open_onnx, open_runtime
 
 ASKED = Prompt.user("Question: Who directed The Silver Lantern?")
 OTHER = Prompt.user("Question: Where was Ada Brandt born?")

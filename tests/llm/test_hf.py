@@ -17,9 +17,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from arbitrag.errors import BackendError, MissingExtra, UsageError
-from arbitrag.llm import hf, open_llm
+from arbitrag.llm import open_llm
 from arbitrag.llm.base import Prompt, Sampling
-from arbitrag.llm.engine import Engine
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.hf import backend as hf
 
 WORDS = ["<s>", "</s>", "<unk>", "who", "painted", "it", "Mira", "Oskar", "user", ":"]
 TEMPLATE = "<s> {% for m in messages %}{{ m.role }} : {{ m.content }} {% endfor %}"

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from arbitrag.llm import host
-from arbitrag.llm.runtime import Choice
+from arbitrag.llm.engine import numpy_ops
+from arbitrag.llm.engine.runtime import Choice
 
 HALF, QUARTER, EIGHTH = np.log([0.5, 0.25, 0.125])
 INF = float("inf")
@@ -11,7 +11,7 @@ INF = float("inf")
 def choose(logits: list[list[float]], temperature: float, top_p: float = 1.0, draw: float = 0.0) -> Choice:
     batch = len(logits)
     full = [np.full(batch, value) for value in (temperature, top_p, draw)]
-    return host.choose(np.array(logits, np.float32), *full)
+    return numpy_ops.choose(np.array(logits, np.float32), *full)
 
 
 def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
@@ -59,19 +59,19 @@ def test_logits_that_are_not_finite_give_nan_in_their_row_only(row: list[float])
         found = choose([row, [0.0, -INF]], temperature, draw=0.5)
         assert np.isnan(found.logprobs[0])
         assert (found.ids[1], found.logprobs[1]) == (0, 0.0)
-    scores = host.token_logprobs(np.array([[row, [0.0, 0.0]]], np.float32), np.array([[1, 1]]))
+    scores = numpy_ops.token_logprobs(np.array([[row, [0.0, 0.0]]], np.float32), np.array([[1, 1]]))
     assert np.isnan(scores[0, 0])
     assert scores[0, 1] == pytest.approx(np.log(0.5), abs=1e-6)
 
 
 def test_probabilities_sum_to_one_in_half_precision_too() -> None:
     logits = np.linspace(-60, 60, 5000, dtype=np.float16).reshape(1, -1)
-    found = host.log_softmax(logits)
+    found = numpy_ops.log_softmax(logits)
     assert found.dtype == np.float32
     assert np.exp(found.astype(np.float64)).sum() == pytest.approx(1, abs=1e-5)
 
 
-def cache(rows: int, slots: int, start: int) -> host.Slots:
+def cache(rows: int, slots: int, start: int) -> numpy_ops.Slots:
     """Two arrays (rows, 1, slots, 2) that count up, so that every slot can be told."""
     size = rows * slots * 2
     return [np.arange(start + at, start + at + size, dtype=np.float32).reshape(rows, 1, slots, 2) for at in (0, 1000)]
@@ -82,27 +82,27 @@ EMPTY = [np.zeros((1, 1, 0, 2), np.float32)] * 2
 
 def test_blocks_are_put_together_at_the_right_end() -> None:
     made = cache(2, 3, 1)
-    one, two = host.block(made, 0, 1, 3), host.block(made, 1, 0, 1)
-    found = host.assemble([[one, two], [two], []], EMPTY)
+    one, two = numpy_ops.block(made, 0, 1, 3), numpy_ops.block(made, 1, 0, 1)
+    found = numpy_ops.assemble([[one, two], [two], []], EMPTY)
     assert found is not None
     assert [part.shape for part in found] == [(3, 1, 3, 2)] * 2
     assert found[0][0, 0].tolist() == [[3, 4], [5, 6], [7, 8]]
     assert found[0][1, 0].tolist() == [[0, 0], [0, 0], [7, 8]]
     assert found[1][2].any() == 0
-    assert host.assemble([[], []], EMPTY) is None
-    assert host.assemble([], EMPTY) is None
+    assert numpy_ops.assemble([[], []], EMPTY) is None
+    assert numpy_ops.assemble([], EMPTY) is None
 
 
 def test_joining_widens_the_narrower_and_selecting_narrows() -> None:
-    joined = host.join(cache(1, 1, 1), cache(1, 2, 11))
+    joined = numpy_ops.join(cache(1, 1, 1), cache(1, 2, 11))
     assert joined[0][:, 0].tolist() == [[[0, 0], [1, 2]], [[11, 12], [13, 14]]]
-    assert host.select(joined, [1, 0, 1], 1)[0][:, 0, 0].tolist() == [[13, 14], [1, 2], [13, 14]]
+    assert numpy_ops.select(joined, [1, 0, 1], 1)[0][:, 0, 0].tolist() == [[13, 14], [1, 2], [13, 14]]
 
 
 def test_a_block_is_a_copy() -> None:
     made = cache(1, 2, 1)
-    taken = host.block(made, 0, 0, 2)
-    short = host.cut(taken, 1, 2)
+    taken = numpy_ops.block(made, 0, 0, 2)
+    short = numpy_ops.cut(taken, 1, 2)
     made[0][:] = 0
     taken[0][:] = 0
     assert short[0].tolist() == [[[3, 4]]]

@@ -17,10 +17,10 @@ import pytest
 import arbitrag
 from arbitrag.errors import BackendError, CapabilityError, UnreachableError
 from arbitrag.kit import Kit, Limits
-from arbitrag.llm import kept
 from arbitrag.llm.base import Prompt, Sampling, offer_of
 from arbitrag.llm.cache import CachedLLM
-from arbitrag.llm.openai import ESTIMATED, OpenAILLM
+from arbitrag.llm.http import probe_cache
+from arbitrag.llm.http.openai import ESTIMATED, OpenAILLM
 from arbitrag.run import Failure, answer, answer_all, check
 from arbitrag.testing import Fault, FixedRetriever, ScriptedLLM, ScriptedServer
 from arbitrag.types import Need, Passage, Question
@@ -36,7 +36,7 @@ PLAIN = Prompt(text="one two one", lead=" ")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where results are kept in this test."""
-    monkeypatch.setenv(kept.SWITCH, str(tmp_path / "kept"))
+    monkeypatch.setenv(probe_cache.SWITCH, str(tmp_path / "kept"))
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "kept"
@@ -91,11 +91,11 @@ async def test_a_kept_result_goes_for_a_day(folder: Path, monkeypatch: pytest.Mo
         await ask(server, "trustmargin")
         paths(server)
         now = time.time()
-        for later, probes in [(kept.LIFETIME_S - 60, False), (kept.LIFETIME_S + 60, True)]:
-            monkeypatch.setattr("arbitrag.llm.kept.time.time", lambda later=later: now + later)
+        for later, probes in [(probe_cache.LIFETIME_S - 60, False), (probe_cache.LIFETIME_S + 60, True)]:
+            monkeypatch.setattr("arbitrag.llm.http.probe_cache.time.time", lambda later=later: now + later)
             await ask(server, "trustmargin")
             assert (len(paths(server)) > 2) == probes
-        monkeypatch.setattr("arbitrag.llm.kept.time.time", lambda: now - 3600)  # a clock that was set back
+        monkeypatch.setattr("arbitrag.llm.http.probe_cache.time.time", lambda: now - 3600)  # a clock that was set back
         await ask(server, "trustmargin")
         assert len(paths(server)) > 2
 
@@ -205,7 +205,7 @@ async def test_no_secret_is_in_the_file_and_nobody_else_reads_it(folder: Path) -
 
 @pytest.mark.parametrize("switch", ["off", "OFF"])
 async def test_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
-    monkeypatch.setenv(kept.SWITCH, switch)
+    monkeypatch.setenv(probe_cache.SWITCH, switch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with ScriptedServer(style="ids") as server:
         await ask(server, "trustmargin")
@@ -213,24 +213,24 @@ async def test_the_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switc
 
 
 async def test_the_users_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(kept.SWITCH)
+    monkeypatch.delenv(probe_cache.SWITCH)
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept.cache_folder() == tmp_path / "arbitrag"
+    assert probe_cache.cache_folder() == tmp_path / "arbitrag"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert kept.cache_folder() == tmp_path / ".cache" / "arbitrag"
+    assert probe_cache.cache_folder() == tmp_path / ".cache" / "arbitrag"
     monkeypatch.setattr("sys.platform", "darwin")
-    assert kept.cache_folder() == tmp_path / "Library" / "Caches" / "arbitrag"
+    assert probe_cache.cache_folder() == tmp_path / "Library" / "Caches" / "arbitrag"
     monkeypatch.setattr("sys.platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "Local"))
-    assert kept.cache_folder() == tmp_path / "Local" / "arbitrag"
+    assert probe_cache.cache_folder() == tmp_path / "Local" / "arbitrag"
 
 
 async def test_a_place_that_cannot_be_written_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder")  # works for root as well, whom no permission stops
-    monkeypatch.setenv(kept.SWITCH, str(blocked / "kept"))
+    monkeypatch.setenv(probe_cache.SWITCH, str(blocked / "kept"))
     with ScriptedServer(style="ids") as server:
         for _ in range(2):
             await ask(server, "trustmargin")
@@ -347,9 +347,9 @@ async def test_a_file_says_nothing_about_another_model_or_version(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ScriptedServer(style="ids") as server:
-        places = {kept.Kept(f"{model}@{server.base_url}").path for model in ("a", "b")}
-        monkeypatch.setattr("arbitrag.llm.kept.__version__", "9.9")
-        places.add(kept.Kept(f"a@{server.base_url}").path)
+        places = {probe_cache.Kept(f"{model}@{server.base_url}").path for model in ("a", "b")}
+        monkeypatch.setattr("arbitrag.llm.http.probe_cache.__version__", "9.9")
+        places.add(probe_cache.Kept(f"a@{server.base_url}").path)
     assert len(places) == 3
 
 

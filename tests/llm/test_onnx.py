@@ -12,10 +12,10 @@ import pytest
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Prompt, Sampling
-from arbitrag.llm.manifest import Manifest, hash_files
-from arbitrag.llm.onnx import OnnxRuntime, open_onnx, open_runtime
-from arbitrag.llm.runtime import OutOfMemory, Step
-from arbitrag.train.llama_graph import Shape, build
+from arbitrag.llm.engine.runtime import OutOfMemory, Step
+from arbitrag.llm.onnx.backend import OnnxRuntime, open_onnx, open_runtime
+from arbitrag.llm.onnx.graph import Shape, build
+from arbitrag.storage.model_manifest import Manifest, hash_files
 from arbitrag.types import Need
 
 onnx = pytest.importorskip("onnx")

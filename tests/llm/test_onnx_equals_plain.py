@@ -14,11 +14,11 @@ onnx = pytest.importorskip("onnx")
 from engine_parts import CONTEXT, tiny_engine, tiny_model  # noqa: E402  (needs what was just looked for)
 from test_engine_equals_plain import mixtures  # noqa: E402
 
-from arbitrag.llm.batching import Limits  # noqa: E402
-from arbitrag.llm.onnx import open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import InPlaceRuntime, Memory  # noqa: E402
-from arbitrag.train.export import _weights_of, shape_of  # noqa: E402
-from arbitrag.train.llama_graph import build  # noqa: E402
+from arbitrag.llm.engine.prefill import Limits  # noqa: E402
+from arbitrag.llm.onnx.backend import open_runtime  # noqa: E402
+from arbitrag.llm.onnx.export import _weights_of, shape_of  # noqa: E402
+from arbitrag.llm.onnx.graph import build  # noqa: E402
+from arbitrag.llm.onnx.runtime import InPlaceRuntime, Memory  # noqa: E402
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import optimum_graph  # noqa: E402  (needs what was just looked for)
 from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 
 from arbitrag.errors import BackendError  # noqa: E402
-from arbitrag.llm import onnx_in_place  # noqa: E402
-from arbitrag.llm.onnx import OnnxRuntime, open_runtime  # noqa: E402
-from arbitrag.llm.onnx_in_place import SPARE, InPlaceRuntime, Loose, Memory, Rows, packed  # noqa: E402
-from arbitrag.llm.onnx_passes import passes as passes_of  # noqa: E402
-from arbitrag.llm.runtime import OutOfMemory, Step  # noqa: E402
-from arbitrag.train.llama_graph import build  # noqa: E402
+from arbitrag.llm.engine.runtime import OutOfMemory, Step  # noqa: E402
+from arbitrag.llm.onnx import runtime as onnx_in_place  # noqa: E402
+from arbitrag.llm.onnx.backend import OnnxRuntime, open_runtime  # noqa: E402
+from arbitrag.llm.onnx.graph import build  # noqa: E402
+from arbitrag.llm.onnx.packing import passes as passes_of  # noqa: E402
+from arbitrag.llm.onnx.runtime import SPARE, InPlaceRuntime, Loose, Memory, Rows, packed  # noqa: E402
 
 SIZES = (30, 1, 12, 5, 19)
 CONTEXT = 256

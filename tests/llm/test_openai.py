@@ -16,8 +16,8 @@ import pytest
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import Message, Price, Prompt, Sampling, Tokens
-from arbitrag.llm.endpoint import FIRST_WAIT_S, JITTER, LONGEST_WAIT_S
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http.endpoint import FIRST_WAIT_S, JITTER, LONGEST_WAIT_S
+from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
 
 HELLO = Prompt.user("hello there")

@@ -12,7 +12,7 @@ import pytest
 
 from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm.base import Offer, Prompt, Sampling, Tokens
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.testing.server import repeats
 from arbitrag.types import Need

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arbitrag.llm.prefix import PrefixStore, common_length
+from arbitrag.llm.engine.prefix_cache import PrefixStore, common_length
 
 TOKEN, LOGITS = 10, 25  # bytes
 

@@ -18,12 +18,12 @@ from process_parts import WAIT_S, Lab, codec
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Sampling
-from arbitrag.llm.batching import Limits
-from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
-from arbitrag.llm.process_serve import serve
-from arbitrag.llm.requests import Distribute, Inspect, Score, Write
-from arbitrag.llm.runtime import OutOfMemory, Runtime, Step
-from arbitrag.llm.turns import Rules
+from arbitrag.llm.engine.prefill import Limits
+from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
+from arbitrag.llm.engine.remote_worker import serve
+from arbitrag.llm.engine.requests import Distribute, Inspect, Score, Write
+from arbitrag.llm.engine.runtime import OutOfMemory, Runtime, Step
+from arbitrag.llm.engine.scheduler import Rules
 
 
 @dataclass

@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arbitrag.errors import BackendError
-from arbitrag.llm import replies
 from arbitrag.llm.base import Prompt, Sampling, Tokens
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http import responses
+from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.text import agree, as_option, choose, clean_answer, declines, settle
 
 HUGE = 10**400
 SENT, ASKED = 1000, 32
-MOST_READ, MOST_WRITTEN = SENT + replies.OWN_TOKENS, ASKED + replies.OWN_TOKENS
+MOST_READ, MOST_WRITTEN = SENT + responses.OWN_TOKENS, ASKED + responses.OWN_TOKENS
 
 
 def answer(**more: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def answer(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_counts_that_cannot_be_are_said_and_not_counted(used: Any, tokens: Tokens, doubt: str) -> None:
-    found, said = replies.usage(answer(usage=used), read=SENT, written=ASKED)
+    found, said = responses.usage(answer(usage=used), read=SENT, written=ASKED)
     assert found == tokens
     assert said == (f"the server reports token counts that cannot be, which are not counted: {doubt}" if doubt else "")
 
@@ -60,28 +60,29 @@ def test_counts_that_cannot_be_are_said_and_not_counted(used: Any, tokens: Token
     [
         (-0.5, -0.5),
         (0, 0.0),
-        (replies.ROUNDING, 0.0),
+        (responses.ROUNDING, 0.0),
         (-9999.0, -9999.0),
-        (replies.LOWEST, replies.LOWEST),
-        (-10_001, replies.LOWEST),
-        (-1e308, replies.LOWEST),
+        (responses.LOWEST, responses.LOWEST),
+        (-10_001, responses.LOWEST),
+        (-1e308, responses.LOWEST),
     ],
 )
 def test_log_probabilities_in_range(value: float, expected: float) -> None:
-    assert replies.checked([value]) == (expected,)
+    assert responses.checked([value]) == (expected,)
 
 
 @pytest.mark.parametrize(
-    "value", [2 * replies.ROUNDING, 1e308, math.nan, math.inf, -math.inf, HUGE, -HUGE, True, False, "-1", None, [-1.0]]
+    "value",
+    [2 * responses.ROUNDING, 1e308, math.nan, math.inf, -math.inf, HUGE, -HUGE, True, False, "-1", None, [-1.0]],
 )
 def test_what_is_no_log_probability(value: object) -> None:
     with pytest.raises(BackendError, match="stands where a log-probability should be"):
-        replies.checked([-1.0, value])
+        responses.checked([-1.0, value])
 
 
 def test_half_a_surrogate_pair_is_no_text() -> None:
     body = json.loads(r'{"choices": [{"finish_reason": "stop", "text": "a\ud800b \ud83d\ude00 \udfff"}]}')
-    assert replies.generation(body, max_tokens=8, logprobs=False).text == "a\ufffdb 😀 \ufffd"
+    assert responses.generation(body, max_tokens=8, logprobs=False).text == "a\ufffdb 😀 \ufffd"
 
 
 JSON = st.recursive(
@@ -122,10 +123,10 @@ ANSWER = shaped(
     ),
 )
 READERS: list[Callable[[Any], object]] = [
-    lambda body: replies.generation(body, max_tokens=32, logprobs=True, sent=SENT),
-    lambda body: replies.generation(body, max_tokens=1, logprobs=False, sent=SENT),
-    lambda body: replies.prompt_logprobs(body, [1, 2]),
-    replies.echoed,
+    lambda body: responses.generation(body, max_tokens=32, logprobs=True, sent=SENT),
+    lambda body: responses.generation(body, max_tokens=1, logprobs=False, sent=SENT),
+    lambda body: responses.prompt_logprobs(body, [1, 2]),
+    responses.echoed,
 ]
 
 
@@ -135,7 +136,7 @@ def test_every_answer_is_read_or_is_an_error_of_the_backend(body: dict[str, Any]
     for read in READERS:
         with suppress(BackendError):
             read(body)
-    tokens, _ = replies.usage(body, read=SENT, written=ASKED)
+    tokens, _ = responses.usage(body, read=SENT, written=ASKED)
     assert 0 <= tokens.read + tokens.reused <= MOST_READ
     assert 0 <= tokens.written <= MOST_WRITTEN
 
@@ -169,7 +170,7 @@ async def test_an_error_that_nobody_foresaw_is_one_of_the_backend(monkeypatch: p
     def breaks(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("no such case")
 
-    monkeypatch.setattr(replies, "generation", breaks)
+    monkeypatch.setattr(responses, "generation", breaks)
     with ScriptedServer() as server:
         llm = OpenAILLM("scripted", base_url=server.base_url)
         with pytest.raises(BackendError, match="cannot be read: ZeroDivisionError: no such case") as caught:

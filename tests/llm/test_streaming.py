@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from arbitrag import Kit, Passage, Question
-from arbitrag.cli import output
+from arbitrag.cli.terminal import output
 from arbitrag.errors import BackendError
 from arbitrag.lab.model import open_lab
 from arbitrag.llm.base import LLM, Prompt, Sampling, Streams, generated
-from arbitrag.llm.body import BodyError
 from arbitrag.llm.cache import CachedLLM
-from arbitrag.llm.openai import OpenAILLM
-from arbitrag.llm.streamed import Stream
+from arbitrag.llm.http.body import BodyError
+from arbitrag.llm.http.openai import OpenAILLM
+from arbitrag.llm.http.streaming import Stream
 from arbitrag.methods import method_from
 from arbitrag.run import Failure, attempt
 from arbitrag.testing import Fault, FixedRetriever, ScriptedLLM, ScriptedServer

@@ -15,11 +15,11 @@ import torch
 import transformers
 from engine_parts import for_use, tiny_model
 
-from arbitrag.llm import torch_runtime
-from arbitrag.llm.runtime import Block
-from arbitrag.llm.torch_bands import ALIKE, IMPLEMENTATION, Bands, grouped
-from arbitrag.llm.torch_cache import Cache
-from arbitrag.llm.torch_runtime import TorchRuntime
+from arbitrag.llm.engine.runtime import Block
+from arbitrag.llm.hf import runtime as torch_runtime
+from arbitrag.llm.hf.kv_cache import Cache
+from arbitrag.llm.hf.length_buckets import ALIKE, IMPLEMENTATION, Bands, grouped
+from arbitrag.llm.hf.runtime import TorchRuntime
 
 LONG, LIKE_LONG, SHORT = [3 + (7 * at) % 50 for at in range(90)], [4 + (5 * at) % 50 for at in range(70)], [9, 8, 7]
 ROWS = [LONG, SHORT, LIKE_LONG]

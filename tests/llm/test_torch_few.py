@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402  (needs what was just looked for)
 
-from arbitrag.llm import torch_few  # noqa: E402
-from arbitrag.llm.torch_few import FEW, FewTokens, piece  # noqa: E402
+from arbitrag.llm.hf import small_batch_linear  # noqa: E402
+from arbitrag.llm.hf.small_batch_linear import FEW, FewTokens, piece  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_stays_whole() -> None:
 @pytest.fixture
 def layers(monkeypatch: pytest.MonkeyPatch) -> nn.Sequential:
     """Two layers of four pieces and of two, one with a bias."""
-    monkeypatch.setattr(torch_few, "_PIECE", 8 * 32 * 4)
+    monkeypatch.setattr(small_batch_linear, "_PIECE", 8 * 32 * 4)
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(24, 32), nn.Linear(32, 16, bias=False)).requires_grad_(False)
 

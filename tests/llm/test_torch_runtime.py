@@ -15,12 +15,12 @@ import transformers
 from engine_parts import NumberCodec, ask, for_use, tiny_model, tiny_runtime, words
 
 from arbitrag.errors import BackendError
-from arbitrag.llm import torch_runtime
 from arbitrag.llm.base import Sampling
-from arbitrag.llm.engine import Engine
-from arbitrag.llm.runtime import OutOfMemory
-from arbitrag.llm.torch_cache import SPARE
-from arbitrag.llm.torch_runtime import TorchRuntime
+from arbitrag.llm.engine.engine import Engine
+from arbitrag.llm.engine.runtime import OutOfMemory
+from arbitrag.llm.hf import runtime as torch_runtime
+from arbitrag.llm.hf.kv_cache import SPARE
+from arbitrag.llm.hf.runtime import TorchRuntime
 
 PROBABILITIES = [0.1, 0.4, 0.2, 0.3]
 

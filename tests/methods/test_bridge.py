@@ -15,16 +15,16 @@ import pytest
 
 from arbitrag.encode.base import Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.heads import Heads
+from arbitrag.encode.similarity import Heads
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Prompt
 from arbitrag.methods.base import configure
-from arbitrag.methods.bridge import Bridge
+from arbitrag.methods.bridge.decision_tree import decide
+from arbitrag.methods.bridge.knowledge_scores import recorded, shares, weighed
+from arbitrag.methods.bridge.method import Bridge
 from arbitrag.replay import decide_again, load_trace, save_trace
 from arbitrag.run import Failure, answer, attempt, check
-from arbitrag.stages.decision_tree import decide
-from arbitrag.stages.knowledge_scores import recorded, shares, weighed
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
 from arbitrag.types import Passage, Question, Strategy, Verdict
 

@@ -17,8 +17,8 @@ from arbitrag.methods import METHODS
 from arbitrag.methods.trustmargin import Margins, TrustMargin
 from arbitrag.replay import decide_again
 from arbitrag.run import answer
-from arbitrag.stages.fit import Fit
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
+from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Dropped, Need, Question
 
 WHO = "Who directed The Silent Orchard?"

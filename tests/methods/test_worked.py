@@ -17,8 +17,8 @@ from arbitrag.methods import METHODS, load, method_from
 from arbitrag.methods.base import settings, settings_of
 from arbitrag.prompts import PromptBook
 from arbitrag.types import Strategy
-from arbitrag.worked import EXAMPLES, PLAIN, REFUSALS, work
-from arbitrag.worked.case import STEPS
+from arbitrag.worked_examples import EXAMPLES, PLAIN, REFUSALS, work
+from arbitrag.worked_examples.case import STEPS
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -55,15 +55,15 @@ def test_the_numbers_are_those_of_the_formula() -> None:
 
 
 # How often each file that decides for a method says that it refuses. Where a count changes, a case is missing in
-# arbitrag/worked/refusals.py, or one too many is there.
+# arbitrag/worked_examples/refusals.py, or one too many is there.
 REFUSING = {
-    "methods/bridge.py": 6,
+    "methods/bridge/method.py": 6,
     "methods/direct.py": 1,
     "methods/rag.py": 2,
     "methods/trustmargin.py": 1,
     "methods/trustrag.py": 3,  # two of them without stage 2; one leaves it out of what the model may say
-    "stages/bridge_log.py": 3,
-    "stages/decision_tree.py": 2,
+    "methods/bridge/log.py": 3,
+    "methods/bridge/decision_tree.py": 2,
     "stages/forms.py": 2,
     "stages/refusal.py": 2,
 }

@@ -56,7 +56,7 @@ def checkpoint(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ours(checkpoint: Path) -> list[Ours]:
-    from arbitrag.llm.hf import open_hf
+    from arbitrag.llm.hf.backend import open_hf
 
     async def run() -> list[Ours]:
         llm = open_hf(str(checkpoint), device="cpu", dtype="float32")

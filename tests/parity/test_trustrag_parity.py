@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arbitrag.stages.filter_reference import reference
+from arbitrag.stages.filters.reference import reference
 from arbitrag.types import Passage
 
 ROWS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "trustrag.json").read_text(encoding="utf-8"))["rows"]

@@ -23,7 +23,7 @@ import pytest
 
 from arbitrag.errors import CapabilityError
 from arbitrag.kit import Kit, Limits
-from arbitrag.llm.openai import OpenAILLM
+from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.methods.direct import Direct
 from arbitrag.methods.rag import Rag
 from arbitrag.methods.trustmargin import TrustMargin

@@ -2,7 +2,7 @@
 
 A page in ``pages`` has marks: ``{{ … }}`` around text that has to be kept, ``[[ … ]]`` around text that has to go, as
 menus, footers and banners do. What is in neither does not count. Pages named ``later-…`` were written when the rules of
-``arbitrag.retrieve.boilerplate`` were finished, and none of those was changed for them.
+``arbitrag.retrieve.documents.boilerplate`` were finished, and none of those was changed for them.
 """
 
 from __future__ import annotations

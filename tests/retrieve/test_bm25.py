@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from arbitrag.errors import UsageError
-from arbitrag.retrieve import analysis
-from arbitrag.retrieve.bm25 import Bm25Index
+from arbitrag.retrieve.index import analysis
+from arbitrag.retrieve.index.bm25 import Bm25Index
 from arbitrag.types import Passage
 
 DOCUMENTS = {

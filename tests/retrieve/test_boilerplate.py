@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from html_pages import PAGES, Page, precision, recall
 
-from arbitrag.retrieve.html import visible_text
-from arbitrag.retrieve.ingest import read_document
+from arbitrag.retrieve.documents.html import visible_text
+from arbitrag.retrieve.documents.ingest import read_document
 
 
 def text_of(body: str) -> str:

@@ -18,9 +18,9 @@ from retriever_parts import PASSAGES, TinyEncoder, overlap, running_postgres
 
 from arbitrag.errors import UsageError
 from arbitrag.retrieve.base import Retriever
-from arbitrag.retrieve.bm25 import Bm25Index
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.retrieve.hybrid import HybridRetriever
+from arbitrag.retrieve.index.bm25 import Bm25Index
 from arbitrag.types import Passage
 
 Open = Callable[[Sequence[Passage]], AbstractAsyncContextManager[Retriever]]
@@ -41,8 +41,8 @@ def postgres(mode: Any) -> Open:
     @asynccontextmanager
     async def opened(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
         server = running_postgres()
-        from arbitrag.retrieve import postgres_table
-        from arbitrag.retrieve.postgres import PostgresRetriever, load
+        from arbitrag.retrieve.servers import postgres_table
+        from arbitrag.retrieve.servers.postgres import PostgresRetriever, load
 
         encoder = None if mode == "text" else TinyEncoder()
         place = postgres_table.Place.of(server.dsn, f"contract_{mode}")
@@ -66,7 +66,7 @@ def postgres(mode: Any) -> Open:
 @asynccontextmanager
 async def qdrant(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
     client_module = pytest.importorskip("qdrant_client")
-    from arbitrag.retrieve.qdrant import QdrantRetriever, load
+    from arbitrag.retrieve.servers.qdrant import QdrantRetriever, load
 
     client, encoder = client_module.AsyncQdrantClient(":memory:"), TinyEncoder()
     await load(client, "things", [*passages, Passage("to be gone", id="gone")], encoder=encoder)
@@ -80,7 +80,7 @@ def elastic(mode: Any) -> Open:
     @asynccontextmanager
     async def opened(passages: Sequence[Passage]) -> AsyncIterator[Retriever]:
         pytest.importorskip("elasticsearch")
-        from arbitrag.retrieve.elastic import ElasticRetriever, load
+        from arbitrag.retrieve.servers.elastic import ElasticRetriever, load
 
         encoder = TinyEncoder() if mode == "vector" else None
         with FakeElastic() as server:

@@ -11,10 +11,10 @@ from vector_parts import TableEncoder, write_rows
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.errors import BackendError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.bm25 import Bm25Index
-from arbitrag.retrieve.dense import DenseIndex, StoredVectors
-from arbitrag.retrieve.manifest import VECTORS
-from arbitrag.retrieve.vectors import open_vectors, passage_key
+from arbitrag.retrieve.index.bm25 import Bm25Index
+from arbitrag.retrieve.index.dense import DenseIndex, StoredVectors
+from arbitrag.retrieve.index.manifest import VECTORS
+from arbitrag.retrieve.index.vectors import open_vectors, passage_key
 
 TABLE = {"apple": [1.0, 0.0, 0.0], "banana": [3.0, 4.0, 0.0], "cherry": [0.0, 1.0, 0.0], "date": [0.0, 0.0, 1.0]}
 ROWS = [

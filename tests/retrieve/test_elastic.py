@@ -16,7 +16,7 @@ from elastic_parts import FakeElastic
 
 from arbitrag.errors import BackendError, DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index
-from arbitrag.retrieve.elastic import ElasticRetriever, load
+from arbitrag.retrieve.servers.elastic import ElasticRetriever, load
 from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.types import Passage
 

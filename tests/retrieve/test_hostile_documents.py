@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from office_parts import Members, docx, epub, pptx, row, word_table, xlsx, zipped
 
-from arbitrag.retrieve import archive, office, update_index
-from arbitrag.retrieve.ingest import read_document
-from arbitrag.retrieve.readers import NotReadable
+from arbitrag.retrieve import update_index
+from arbitrag.retrieve.documents import archive, office
+from arbitrag.retrieve.documents.ingest import read_document
+from arbitrag.retrieve.documents.readers import NotReadable
 
 LAUGHS = '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>'
 OUTSIDE = '<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/hostname">]>'

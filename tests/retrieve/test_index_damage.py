@@ -16,7 +16,7 @@ import pytest
 
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.snapshot import Damaged, verify
+from arbitrag.retrieve.index.snapshot import Damaged, verify
 from arbitrag.types import Passage
 
 FILES = 30

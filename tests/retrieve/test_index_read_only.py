@@ -16,8 +16,9 @@ import needs
 import pytest
 
 from arbitrag.errors import IndexFileError
-from arbitrag.retrieve import open_index, snapshot, update_index
-from arbitrag.retrieve.manifest import unusable
+from arbitrag.retrieve import open_index, update_index
+from arbitrag.retrieve.index import snapshot
+from arbitrag.retrieve.index.manifest import unusable
 
 NOBODY = 65534
 

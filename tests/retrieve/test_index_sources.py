@@ -12,7 +12,7 @@ import pytest
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.sources import Source, choose, escaped, named
+from arbitrag.retrieve.index.sources import Source, choose, escaped, named
 
 
 def fill(folder: Path, *names: str, text: str = "word") -> Path:
@@ -108,7 +108,7 @@ class TestAnUpdate:
     ) -> None:
         a, b = fill(tmp_path / "a", "one.md"), fill(tmp_path / "b", "two.md", "three.md")
         update_index(a, idx)
-        from arbitrag.retrieve import update
+        from arbitrag.retrieve.index import update
 
         def stop(self: object, *rest: object) -> None:
             raise KeyboardInterrupt

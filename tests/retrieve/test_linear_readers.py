@@ -10,21 +10,13 @@ import pytest
 from linear import LARGEST_RATIO, growth, superlinear
 
 import arbitrag
-from arbitrag.data import formats, trd_draft, trd_nq, trd_plain, trd_wikipedia
+from arbitrag.data import formats
+from arbitrag.data.trd import draft, nq, plain, wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
-from arbitrag.retrieve import (
-    analysis,
-    bm25,
-    boilerplate,
-    html,
-    office,
-    passages,
-    postgres_table,
-    readers,
-    snapshot,
-    sources,
-)
+from arbitrag.retrieve.documents import boilerplate, chunking, html, office, readers
+from arbitrag.retrieve.index import analysis, bm25, snapshot, sources
+from arbitrag.retrieve.servers import postgres_table
 
 PACKAGE = Path(arbitrag.__file__).parent
 FOLDERS = ("retrieve", "integrations", "data", "encode")
@@ -43,49 +35,55 @@ def charset(text: str) -> object:
 
 
 def sentences(text: str) -> object:
-    return sum(1 for _ in passages.sentences(text))
+    return sum(1 for _ in chunking.sentences(text))
 
 
 # Every place in these folders where a regular expression is made or used on a text that is not written there: what
 # runs it, and what to put around the repeated text (what a match begins with, and what keeps it from ending).
 CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
     "retrieve/__init__.py _KIND": (KIND.fullmatch, [("elastic:", ""), ("", ":")]),
-    "retrieve/analysis.py _UNSPACED_RUN": (analysis.searchable, [("中", "a")]),
-    "retrieve/boilerplate.py _PART": (boilerplate._is_name, [("a", "-"), ("A", "A")]),
-    "retrieve/html.py _GAPS": (html.visible_text, [("<p>", "<p>"), ("a", "b"), ("<pre>", "</pre>")]),
-    "retrieve/html.py _LINE_ENDS": (html._settle, [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")]),
-    "retrieve/html.py _SPACES": (html._settle, [("a", "\x1d"), ("a ", "\u2028b")]),
-    "retrieve/html.py _TAG": (html.is_too_deep, [("<!--", ""), ("<script>", ""), ("<b", ""), ("", "<title")]),
-    "retrieve/office.py _ESCAPED": (lambda text: office._ESCAPED.sub(r"\1", text), [("\\", ""), ("\\a", "\\")]),
-    "retrieve/passages.py UNSPACED": (passages.estimate_tokens, [("中", "")]),
-    "retrieve/passages.py _BREAK": (sentences, [("a.", "x"), ("a.”", "x"), ("\n", "x"), ("。", "x"), ("\n \n", "x")]),
-    "retrieve/passages.py _words": (
-        lambda text: sum(1 for _ in passages._words(text, 64)),
+    "retrieve/index/analysis.py _UNSPACED_RUN": (analysis.searchable, [("中", "a")]),
+    "retrieve/documents/boilerplate.py _PART": (boilerplate._is_name, [("a", "-"), ("A", "A")]),
+    "retrieve/documents/html.py _GAPS": (html.visible_text, [("<p>", "<p>"), ("a", "b"), ("<pre>", "</pre>")]),
+    "retrieve/documents/html.py _LINE_ENDS": (html._settle, [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")]),
+    "retrieve/documents/html.py _SPACES": (html._settle, [("a", "\x1d"), ("a ", "\u2028b")]),
+    "retrieve/documents/html.py _TAG": (html.is_too_deep, [("<!--", ""), ("<script>", ""), ("<b", ""), ("", "<title")]),
+    "retrieve/documents/office.py _ESCAPED": (
+        lambda text: office._ESCAPED.sub(r"\1", text),
+        [("\\", ""), ("\\a", "\\")],
+    ),
+    "retrieve/documents/chunking.py UNSPACED": (chunking.estimate_tokens, [("中", "")]),
+    "retrieve/documents/chunking.py _BREAK": (
+        sentences,
+        [("a.", "x"), ("a.”", "x"), ("\n", "x"), ("。", "x"), ("\n \n", "x")],
+    ),
+    "retrieve/documents/chunking.py _words": (
+        lambda text: sum(1 for _ in chunking._words(text, 64)),
         [("a", "b"), ("a ", "\u2028")],
     ),
-    "retrieve/postgres_table.py _NOT_STORABLE": (gone_through(postgres_table._NOT_STORABLE), [("\0", "\0")]),
-    "retrieve/postgres_table.py _PORTS": (postgres_table._PORTS.fullmatch, [("1", ""), ("1,", ""), (",", ",")]),
-    "retrieve/readers.py _CHARSET": (
+    "retrieve/servers/postgres_table.py _NOT_STORABLE": (gone_through(postgres_table._NOT_STORABLE), [("\0", "\0")]),
+    "retrieve/servers/postgres_table.py _PORTS": (postgres_table._PORTS.fullmatch, [("1", ""), ("1,", ""), (",", ",")]),
+    "retrieve/documents/readers.py _CHARSET": (
         charset,
         [("<meta ", ""), ("<meta charset", "="), ("<meta charset=", ""), ('<meta charset="', ""), ("", "<meta")],
     ),
-    "retrieve/readers.py _FENCE": (readers.heading, [("```\n", ""), ("---\n", "x"), ("~~~\n", "\n```")]),
-    "retrieve/readers.py _HEADING": (
+    "retrieve/documents/readers.py _FENCE": (readers.heading, [("```\n", ""), ("---\n", "x"), ("~~~\n", "\n```")]),
+    "retrieve/documents/readers.py _HEADING": (
         readers.heading,
         [("# ", ""), ("#", "a"), ("a\n===", "x"), ("a", "\n=="), ("a\n---\n", "x"), ("   #", "")],
     ),
-    "retrieve/bm25.py _SYSTEM": (bm25._SYSTEM.search, [("os error ", ""), ("code: ", ""), ("", "os error")]),
-    "retrieve/snapshot.py _SEGMENT": (snapshot._SEGMENT.fullmatch, [("0", ""), ("-", ""), ("0" * 8, "-")]),
-    "retrieve/sources.py _LIKE_AN_ESCAPE": (escaped, [("\\", "x"), ("\\x", "0"), ("\\x00", "")]),
+    "retrieve/index/bm25.py _SYSTEM": (bm25._SYSTEM.search, [("os error ", ""), ("code: ", ""), ("", "os error")]),
+    "retrieve/index/snapshot.py _SEGMENT": (snapshot._SEGMENT.fullmatch, [("0", ""), ("-", ""), ("0" * 8, "-")]),
+    "retrieve/index/sources.py _LIKE_AN_ESCAPE": (escaped, [("\\", "x"), ("\\x", "0"), ("\\x00", "")]),
     "data/formats.py _LIST": (gone_through(formats._LIST), [("[", ""), ("[", "]"), ("[ ", "{"), ("\n[", "")]),
     "data/formats.py _keys": (formats._keys, [('"', '"'), ('"a"', ""), ('"a"', "x"), ("{", "}")]),
-    "data/trd_draft.py _pattern": (
-        lambda text: trd_draft.mentions(text, "a a"),
+    "data/trd/draft.py _pattern": (
+        lambda text: draft.mentions(text, "a a"),
         [("a", "a"), (" ", "b"), ("a a", "a")],
     ),
-    "data/trd_nq.py _TITLE": (gone_through(trd_nq._TITLE), [("?title=", "&"), ("/wiki/", "#"), ("&title", "=")]),
-    "data/trd_plain.py _DATE": (trd_plain._DATE.fullmatch, [("2020-", ""), ("2020-10-", "1")]),
-    "data/trd_wikipedia.py _WORD": (gone_through(trd_wikipedia._WORD), [("a", " ")]),
+    "data/trd/nq.py _TITLE": (gone_through(nq._TITLE), [("?title=", "&"), ("/wiki/", "#"), ("&title", "=")]),
+    "data/trd/plain.py _DATE": (plain._DATE.fullmatch, [("2020-", ""), ("2020-10-", "1")]),
+    "data/trd/wikipedia.py _WORD": (gone_through(wikipedia._WORD), [("a", " ")]),
     "encode/hashed.py _WORD": (gone_through(hashed._WORD), [("a", " ")]),
 }
 
@@ -172,6 +170,6 @@ def test_elements_inside_each_other_take_linear_time(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["a. ", "a", " ", "\n", "\u2028", "。", "a b\n\n", "# a\n", "\"'"])
 def test_cutting_takes_linear_time(unit: str) -> None:
     def cut(text: str) -> object:
-        return sum(1 for _ in passages.cut(text, 64))
+        return sum(1 for _ in chunking.cut(text, 64))
 
     assert growth(cut, lambda size: unit * (size // len(unit))) <= LARGEST_RATIO

@@ -8,8 +8,8 @@ import pytest
 from office_parts import Members, docx, epub, pptx, relations, row, word_table, xlsx, zipped
 
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.ingest import read_document
-from arbitrag.retrieve.readers import NotReadable
+from arbitrag.retrieve.documents.ingest import read_document
+from arbitrag.retrieve.documents.readers import NotReadable
 from arbitrag.types import Passage
 
 
@@ -60,7 +60,7 @@ def test_a_workbook_is_cited_by_sheets(tmp_path: Path) -> None:
 
 
 def test_a_large_workbook_is_read_without_its_sheets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.retrieve.office._MOST_CELLS_APART", 3)
+    monkeypatch.setattr("arbitrag.retrieve.documents.office._MOST_CELLS_APART", 3)
     passages, notes = read(tmp_path, "a.xlsx", xlsx({"A": row(1, "one"), "B": row(1, "two", "three")}))
     assert [passage.place for passage in passages] == ["a.xlsx, sheet A", "a.xlsx, sheet B"]
     assert notes == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.retrieve.passages import Piece, cut, estimate_tokens, segments
+from arbitrag.retrieve.documents.chunking import Piece, cut, estimate_tokens, segments
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ import psycopg
 
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.errors import ArbitragError, BackendError, DataError, IndexFileError, UsageError
-from arbitrag.retrieve import open_index, postgres_table
-from arbitrag.retrieve.postgres import PostgresRetriever, load
+from arbitrag.retrieve import open_index
+from arbitrag.retrieve.servers import postgres_table
+from arbitrag.retrieve.servers.postgres import PostgresRetriever, load
 from arbitrag.testing.postgres import PostgresServer
 from arbitrag.types import Passage
 

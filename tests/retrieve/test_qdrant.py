@@ -18,7 +18,7 @@ from qdrant_client import AsyncQdrantClient, models
 
 from arbitrag.errors import BackendError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index
-from arbitrag.retrieve.qdrant import QdrantRetriever, load
+from arbitrag.retrieve.servers.qdrant import QdrantRetriever, load
 from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.types import Passage
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arbitrag.retrieve.ingest import read_document
-from arbitrag.retrieve.readers import NotReadable
+from arbitrag.retrieve.documents.ingest import read_document
+from arbitrag.retrieve.documents.readers import NotReadable
 from arbitrag.types import Passage
 
 
@@ -227,7 +227,7 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path: Path) -> None:
 
 
 def test_a_row_beyond_all_measure_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.retrieve.readers._LONGEST_ROW", 100)
+    monkeypatch.setattr("arbitrag.retrieve.documents.readers._LONGEST_ROW", 100)
     content = json.dumps({"text": "x" * 300}) + '\n{"text": "good"}\n'
     passages, notes = read(tmp_path, "rows.jsonl", content)
     assert [(passage.text, passage.line) for passage in passages] == [("good", 2)]
@@ -248,7 +248,7 @@ def test_a_heading_without_an_end_is_a_short_title(tmp_path: Path) -> None:
 
 
 def test_a_page_beyond_all_measure_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.retrieve.readers.LARGEST_PAGE", 100)
+    monkeypatch.setattr("arbitrag.retrieve.documents.readers.LARGEST_PAGE", 100)
     with pytest.raises(NotReadable, match="an HTML file of over 0 MB"):
         read(tmp_path, "a.html", "x" * 101)
 
@@ -273,13 +273,13 @@ def test_pages_beyond_what_a_file_of_this_size_may_unpack_to_are_passed_over(
     texts = ["First page text.", "Second page text.", "Third page text."]
     path = make_pdf(tmp_path / "a.pdf", texts)
     one = len("BT /F1 12 Tf 20 200 Td (First page text.) Tj ET")
-    monkeypatch.setattr("arbitrag.retrieve.pdf._CONTENT_PER_BYTE", 0)
+    monkeypatch.setattr("arbitrag.retrieve.documents.pdf._CONTENT_PER_BYTE", 0)
     for allowed, read_pages, note in (
         (3 * one + 1, 3, []),  # the second page has a letter more
         (3 * one, 2, ["page 3 passed over (unpacked, the pages are too large for a file of this size)"]),
         (one, 1, ["pages 2 to 3 passed over (unpacked, the pages are too large for a file of this size)"]),
     ):
-        monkeypatch.setattr("arbitrag.retrieve.pdf._CONTENT", allowed)
+        monkeypatch.setattr("arbitrag.retrieve.documents.pdf._CONTENT", allowed)
         document = read_document(path, "a.pdf", 256)
         assert [passage.text for passage in document.passages] == texts[:read_pages]
         assert document.notes == note

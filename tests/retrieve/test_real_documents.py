@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.update import IndexReport
+from arbitrag.retrieve.index.update import IndexReport
 
 pytestmark = pytest.mark.slow
 

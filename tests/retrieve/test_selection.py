@@ -4,9 +4,9 @@ import pytest
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.retrieve import update_index
-from arbitrag.retrieve.ingest import Found, walk
-from arbitrag.retrieve.selection import Left, LeftOut, Selection, counted
-from arbitrag.retrieve.sources import absolute, named
+from arbitrag.retrieve.documents.ingest import Found, walk
+from arbitrag.retrieve.index.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.index.sources import absolute, named
 
 TREE = [
     "a.md",

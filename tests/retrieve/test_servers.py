@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from retriever_parts import TinyEncoder
 
-from arbitrag.address import Url
 from arbitrag.errors import ArbitragError, MissingExtra, UsageError
 from arbitrag.retrieve import open_index
-from arbitrag.retrieve.document import batches, flat, from_document, passage_id, to_document
+from arbitrag.retrieve.stored_passage import batches, flat, from_document, passage_id, to_document
+from arbitrag.security.addresses import Url
 from arbitrag.types import Passage
 
 
@@ -89,7 +89,7 @@ def test_a_path_that_exists_is_a_path(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_a_missing_extra_is_one_line(extra: str, package: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for module in (f"arbitrag.retrieve.{extra}", "arbitrag.retrieve.postgres_table"):
+    for module in (f"arbitrag.retrieve.{extra}", "arbitrag.retrieve.servers.postgres_table"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingExtra, match=rf"needs the extra '{extra}'; type: pip install 'arbitrag\[{extra}\]'"):
         open_index(address, encoder=TinyEncoder())

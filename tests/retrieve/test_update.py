@@ -11,8 +11,8 @@ import pytest
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.bm25 import Bm25Index
-from arbitrag.retrieve.update import IndexReport, Named
+from arbitrag.retrieve.index.bm25 import Bm25Index
+from arbitrag.retrieve.index.update import IndexReport, Named
 from arbitrag.types import Passage
 
 
@@ -66,7 +66,8 @@ def test_only_what_changed_is_read_again(docs: Path, idx: Path, monkeypatch: pyt
     (docs / "rows.jsonl").unlink()
     (docs / "new.txt").write_text("Something new.")
     read: list[str] = []
-    from arbitrag.retrieve import ingest, update
+    from arbitrag.retrieve.documents import ingest
+    from arbitrag.retrieve.index import update
 
     def noting(path: Path, source: str, tokens: int) -> object:
         read.append(source)
@@ -160,7 +161,7 @@ def test_a_file_that_breaks_is_dropped(docs: Path, idx: Path) -> None:
 def test_a_file_that_breaks_in_the_middle_leaves_nothing(
     docs: Path, idx: Path, make_pdf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arbitrag.retrieve import pdf
+    from arbitrag.retrieve.documents import pdf
 
     make_pdf(docs / "a.pdf", ["Zebra on the first page.", "Zebra on the second."])
 
@@ -187,7 +188,7 @@ def test_what_is_not_the_file_s_fault_is_tried_again(docs: Path, idx: Path, monk
 def test_a_file_that_cannot_be_read_now_keeps_its_passages(
     docs: Path, idx: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from arbitrag.retrieve import update
+    from arbitrag.retrieve.index import update
 
     update_index(docs, idx)
     later(docs / "notes.txt", "Changed, but shut.")
@@ -213,7 +214,7 @@ def test_progress_counts_bytes_up_to_the_end(docs: Path, idx: Path) -> None:
 
 
 def test_batches_add_up(docs: Path, idx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arbitrag.retrieve import update
+    from arbitrag.retrieve.index import update
 
     monkeypatch.setattr(update, "_BATCH_FILES", 2)
     for number in range(7):
@@ -351,7 +352,7 @@ class TestRefusals:
         assert counts(update_index(docs, idx)) == (1, 0, 0, 4)
 
     def test_a_disk_that_is_full(self, docs: Path, idx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from arbitrag.retrieve import update
+        from arbitrag.retrieve.index import update
 
         def full(self: object) -> object:
             raise ValueError("No space left on device (os error 28)")
@@ -366,7 +367,7 @@ class TestRefusals:
         update_index(docs, idx)
         code = (
             "import sys; from pathlib import Path\n"
-            "from arbitrag.retrieve.ledger import open_ledger\n"
+            "from arbitrag.retrieve.index.ledger import open_ledger\n"
             "with open_ledger(Path(sys.argv[1])):\n    print('held', flush=True); sys.stdin.read()\n"
         )
         with subprocess.Popen(

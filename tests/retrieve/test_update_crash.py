@@ -15,7 +15,7 @@ import pytest
 
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import update_index
-from arbitrag.retrieve.bm25 import Bm25Index
+from arbitrag.retrieve.index.bm25 import Bm25Index
 
 pytestmark = needs.signals
 

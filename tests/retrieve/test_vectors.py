@@ -13,13 +13,14 @@ from vector_parts import TableEncoder, write_rows
 
 from arbitrag.encode.base import unit_rows
 from arbitrag.errors import IndexFileError
-from arbitrag.retrieve import codes, embedding, open_index, update_index
-from arbitrag.retrieve.codes import open_codes, update_codes
-from arbitrag.retrieve.dense import nearest
-from arbitrag.retrieve.embedding import SLOW
-from arbitrag.retrieve.manifest import VECTORS
-from arbitrag.retrieve.vectors import VectorLog, VectorManifest, open_vectors, passage_key, tag_of
-from arbitrag.sealing import seal, unseal
+from arbitrag.retrieve import open_index, update_index
+from arbitrag.retrieve.index import codes, embedding
+from arbitrag.retrieve.index.codes import open_codes, update_codes
+from arbitrag.retrieve.index.dense import nearest
+from arbitrag.retrieve.index.embedding import SLOW
+from arbitrag.retrieve.index.manifest import VECTORS
+from arbitrag.retrieve.index.vectors import VectorLog, VectorManifest, open_vectors, passage_key, tag_of
+from arbitrag.storage.checksums import seal, unseal
 from arbitrag.types import Passage
 
 
@@ -154,7 +155,7 @@ def test_keys_tell_passages_apart() -> None:
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VectorLog]:
     """3,000 rows of width 32, in an index that has codes from 1,000 on; row n has the tag part = n mod 20."""
     monkeypatch.setattr(codes, "EXACT_ROWS", 1000)
-    monkeypatch.setattr("arbitrag.retrieve.dense.EXACT_ROWS", 1000)
+    monkeypatch.setattr("arbitrag.retrieve.index.dense.EXACT_ROWS", 1000)
     log = new_log(tmp_path / VECTORS, 32)
     tags = [[tag_of("part", str(n % 20)), tag_of("half", str(n % 2))] for n in range(3000)]
     log.append(range(3000), tags, random_rows(3000, 32))

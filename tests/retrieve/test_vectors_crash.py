@@ -18,8 +18,8 @@ from arbitrag.encode.base import encoded_text
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.bm25 import Bm25Index
-from arbitrag.retrieve.dense import DenseIndex, StoredVectors
+from arbitrag.retrieve.index.bm25 import Bm25Index
+from arbitrag.retrieve.index.dense import DenseIndex, StoredVectors
 
 pytestmark = needs.signals
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from arbitrag.stages.lines import parse_answer
-from arbitrag.stages.reading import Unreadable
-from arbitrag.stages.soft_bias import Bias, parse_bias
-from arbitrag.stages.sub_queries import (
+from arbitrag.methods.bridge.sub_queries import (
     Reflection,
     distinct,
     parse_answers,
@@ -19,6 +16,9 @@ from arbitrag.stages.sub_queries import (
     parse_queries,
     parse_reflection,
 )
+from arbitrag.stages.lines import parse_answer
+from arbitrag.stages.reading import Unreadable
+from arbitrag.stages.soft_bias import Bias, parse_bias
 
 # What is malformed in every form.
 ANYWHERE = [

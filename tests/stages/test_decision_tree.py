@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.stages.decision_tree import REFLECT, Agreement, Outcome, decide, trust, walk
+from arbitrag.methods.bridge.decision_tree import REFLECT, Agreement, Outcome, decide, trust, walk
 from arbitrag.types import Strategy
 
 BOTH, MEMORY, EVIDENCE, REFUSE = Strategy

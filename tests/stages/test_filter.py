@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arbitrag.stages.filter import CALIBRATED, UNKNOWN, calibrate, keep_all, robust, similar_for
-from arbitrag.stages.filter_reference import reference
+from arbitrag.stages.filters.reference import reference
+from arbitrag.stages.filters.robust import CALIBRATED, UNKNOWN, calibrate, keep_all, robust, similar_for
 from arbitrag.types import Passage, Question
 
 WHO = Question("Who directed The Silent Orchard?")

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from arbitrag.stages.porter import stem
+from arbitrag.stages.filters.porter import stem
 
 STEMS = {
     "a by is": "a by is",  # two letters are left alone

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from arbitrag.encode.base import Kind
-from arbitrag.encode.heads import Heads
+from arbitrag.encode.similarity import Heads
 from arbitrag.errors import CapabilityError, UsageError
 from arbitrag.kit import Kit
 from arbitrag.stages.rerank import EncoderRerank, HeadsRerank, NoRerank

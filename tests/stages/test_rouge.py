@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.stages.rouge import ascii_words, rouge_l, words
+from arbitrag.stages.filters.rouge import ascii_words, rouge_l, words
 
 
 @pytest.mark.parametrize(

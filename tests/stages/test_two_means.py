@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arbitrag.stages.two_means import standardised, two_means
+from arbitrag.stages.filters.two_means import standardised, two_means
 
 
 def split(points: list[list[float]]) -> set[frozenset[int]]:

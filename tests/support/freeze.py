@@ -26,7 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 from arbitrag import __version__, cli
-from arbitrag.evaluate.provenance import provenance
+from arbitrag.evaluate.run.provenance import provenance
 from arbitrag.lab import model
 
 FOLDER = Path(__file__).parents[1] / "frozen"
@@ -156,7 +156,7 @@ def _steady() -> Iterator[None]:
     kept |= {"COLUMNS": "80", "ARBITRAG_CACHE": "off", "NO_COLOR": "1"}
     with (
         patch.dict(os.environ, kept, clear=True),
-        patch("arbitrag.cli.bench_session.provenance", lambda: told),
+        patch("arbitrag.cli.bench.session.provenance", lambda: told),
         patch.object(model, "open_lab", lambda **options: opened(**{**options, "deterministic": True})),
         patch("time.perf_counter", lambda: next(ticks) * 1e-9),  # two are never equal, so that rates can be computed
     ):

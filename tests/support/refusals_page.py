@@ -1,10 +1,10 @@
-"""Writes the tables of docs/refusals.md from the cases of ``arbitrag.worked``: python tests/support/refusals_page.py"""
+"""Write the tables of docs/refusals.md from ``arbitrag.worked_examples``: python tests/support/refusals_page.py"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from arbitrag.worked import REFUSALS, work
+from arbitrag.worked_examples import REFUSALS, work
 
 PAGE = Path(__file__).parents[2] / "docs" / "refusals.md"
 BEGIN, END = "<!-- refusals -->\n", "<!-- end of refusals -->\n"

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from arbitrag.errors import DataError, MissingExtra, UsageError
-from arbitrag.llm.manifest import digest, read_manifest
+from arbitrag.storage.model_manifest import digest, read_manifest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 
-from arbitrag.train import export as exporting  # noqa: E402  (needs what was just looked for)
-from arbitrag.train.llama_graph import Precision, rounded  # noqa: E402
+from arbitrag.llm.onnx import export as exporting  # noqa: E402  (needs what was just looked for)
+from arbitrag.llm.onnx.graph import Precision, rounded  # noqa: E402
 
 VOCABULARY = 61
 SHAPES: dict[str, dict[str, Any]] = {
@@ -246,6 +246,6 @@ def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
 
 def test_it_runs_as_a_module() -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "arbitrag.train.export", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "arbitrag.llm.onnx.export", "--help"], capture_output=True, text=True, check=True
     )
     assert "CHECKPOINT" in found.stdout.upper()

@@ -11,9 +11,9 @@ from arbitrag.lab.model import DemoCase, Kind
 from arbitrag.lab.world import World
 from arbitrag.llm.base import Prompt
 from arbitrag.testing import ScriptedLLM
-from arbitrag.train import lab_demo
-from arbitrag.train.lab_demo import METHODS, Drawn, demonstration, draw, lesson
 from arbitrag.types import Strategy, Verdict
+from training import demonstration as lab_demo
+from training.demonstration import METHODS, Drawn, demonstration, draw, lesson
 
 WORLD = World(7)
 

@@ -15,10 +15,10 @@ from arbitrag.lab.model import WORDING
 from arbitrag.lab.world import World
 from arbitrag.llm.tokenizer import TextCodec
 from arbitrag.prompts import PromptBook
-from arbitrag.train.lab_batches import LONGEST, Batch, Place, Row, Source, Stream
-from arbitrag.train.lab_samples import KINDS, Piece, Sample, Samples
-from arbitrag.train.lab_tokenizer import CHAT_TEMPLATE, SPECIAL, train_tokenizer
 from arbitrag.types import Passage, Question
+from training.batches import LONGEST, Batch, Place, Row, Source, Stream
+from training.samples import KINDS, Piece, Sample, Samples
+from training.tokenizer import CHAT_TEMPLATE, SPECIAL, train_tokenizer
 
 WORLD = World(7)
 BOOK = PromptBook.with_wording(WORDING)

@@ -12,12 +12,12 @@ from arbitrag.lab.world import Fact, World
 from arbitrag.prompts import PromptBook
 from arbitrag.stages.forms import Known, read_conclusion
 from arbitrag.stages.soft_bias import bias_of, read_examples
-from arbitrag.train import lab_replies
-from arbitrag.train.lab_marks import Mark, mark
-from arbitrag.train.lab_replies import TASKS, TaskName
-from arbitrag.train.lab_scene import Scene
-from arbitrag.train.lab_tasks import MEMORY, Task, Tasks, labelled_questions
 from arbitrag.types import Strategy
+from training import replies
+from training.grading import Mark, mark
+from training.replies import TASKS, TaskName
+from training.scene import Scene
+from training.tasks import MEMORY, Task, Tasks, labelled_questions
 
 WORLD = World(7)
 FACT = Fact("Velmum Airlines", "ceo", "Ada Bo")  # changes with time
@@ -39,7 +39,7 @@ def test_what_memory_tells_and_how_far_a_question_rests_on_documents(rank: float
     asked = scene(rank=rank)
     assert (asked.sure, asked.bias) == (sure, bias)
     told = FACT.form.subject_first[0].format(s="Velmum Airlines", o="Ada Bo")
-    assert lab_replies.recalled(asked) == (told if sure else "I don't know")
+    assert replies.recalled(asked) == (told if sure else "I don't know")
 
 
 def test_whole_passages_are_assessed_with_their_titles_and_without() -> None:
@@ -79,27 +79,27 @@ def test_groups_and_their_support(
 
 def test_replies() -> None:
     contested = scene("A", None, "B", "A", remembered="B", rank=0.4, fact=FILM)
-    assert lab_replies.grouped(contested) == "group: A | sources: 1, 4\ngroup: B | sources: 3, memory"
-    assert lab_replies.consolidated(contested) == "group: B | sources: 3, memory\ndrop: 1, 4 | reason: conflict"
-    assert lab_replies.concluded(contested) == (
+    assert replies.grouped(contested) == "group: A | sources: 1, 4\ngroup: B | sources: 3, memory"
+    assert replies.consolidated(contested) == "group: B | sources: 3, memory\ndrop: 1, 4 | reason: conflict"
+    assert replies.concluded(contested) == (
         "group: A | sources: 1, 4 | confidence: 40\ngroup: B | sources: 3, memory | confidence: 60\nanswer: B"
     )
-    assert lab_replies.assessed(contested) == "trust: both\nanswer: B"
-    assert lab_replies.contradiction(contested) == "contradiction: A or B\nkind: factual"
-    assert lab_replies.contradiction(scene("B", "A")) == "contradiction: B or A\nkind: timeliness"
+    assert replies.assessed(contested) == "trust: both\nanswer: B"
+    assert replies.contradiction(contested) == "contradiction: A or B\nkind: factual"
+    assert replies.contradiction(scene("B", "A")) == "contradiction: B or A\nkind: timeliness"
     nothing = scene(None)
-    assert lab_replies.grouped(nothing) == lab_replies.consolidated(nothing) == "none"
-    assert lab_replies.concluded(nothing) == "answer: I don't know"
-    assert lab_replies.assessed(nothing) == "trust: neither\nanswer: I don't know"
-    assert lab_replies.contradiction(nothing) == "contradiction: none\nkind: completeness"
-    assert lab_replies.assessed(scene(None, remembered="B")) == "trust: memory\nanswer: B"
-    assert lab_replies.assessed(scene("A", remembered="B")) == "trust: external\nanswer: A"
-    assert lab_replies.concluded(scene("A")).startswith("group: A | sources: 1 | confidence: 90\n")
+    assert replies.grouped(nothing) == replies.consolidated(nothing) == "none"
+    assert replies.concluded(nothing) == "answer: I don't know"
+    assert replies.assessed(nothing) == "trust: neither\nanswer: I don't know"
+    assert replies.contradiction(nothing) == "contradiction: none\nkind: completeness"
+    assert replies.assessed(scene(None, remembered="B")) == "trust: memory\nanswer: B"
+    assert replies.assessed(scene("A", remembered="B")) == "trust: external\nanswer: A"
+    assert replies.concluded(scene("A")).startswith("group: A | sources: 1 | confidence: 90\n")
 
 
 def test_other_questions_leave_out_the_one_that_was_asked() -> None:
     asked = Tasks(WORLD, random.Random(1)).scene_of(FACT)
-    others = lab_replies.other_questions(asked)
+    others = replies.other_questions(asked)
     assert len(others) == len(FACT.form.questions) - 1
     assert asked.question not in others
     assert all("Velmum Airlines" in each for each in others)
@@ -184,7 +184,7 @@ def test_a_repair_shows_what_was_wrong_and_declines_where_the_answer_is_none_of_
         options = [line.partition(") ")[2] for line in (first, second, third, fourth)]
         assert len(set(options)) == 4
         assert "I don't know" in options
-        answer = lab_replies.read_final(task.repairs, task.scene, task.reply, options)[1]
+        answer = replies.read_final(task.repairs, task.scene, task.reply, options)[1]
         if "none of the options" in task.prompt:
             assert answer is None
             assert task.scene.best not in options
@@ -199,15 +199,13 @@ def test_a_repair_shows_what_was_wrong_and_declines_where_the_answer_is_none_of_
 def test_a_problem_is_the_one_that_the_method_has() -> None:
     name: TaskName = "trustrag/answer"
     asked = scene("Ada Bo")
-    told = lab_replies.problem(name, asked, "answer: Ada Bo", ["Ulf Or", "Bo Li"])
+    told = replies.problem(name, asked, "answer: Ada Bo", ["Ulf Or", "Bo Li"])
     assert told == "the answer is none of the options: Ada Bo"
-    assert (
-        lab_replies.problem("bridge/answer", asked, "Ada Bo", ["Ada Bo"]) == "'Ada Bo' is none of the lines 'answer:'"
-    )
+    assert replies.problem("bridge/answer", asked, "Ada Bo", ["Ada Bo"]) == "'Ada Bo' is none of the lines 'answer:'"
     with pytest.raises(ValueError, match="can be read"):
-        lab_replies.problem(name, asked, "answer: Ada Bo", ["Ada Bo", "Bo Li"])
+        replies.problem(name, asked, "answer: Ada Bo", ["Ada Bo", "Bo Li"])
     with pytest.raises(ValueError, match="not the last"):
-        lab_replies.read_final("bridge/rewrite", asked, "1. A")
+        replies.read_final("bridge/rewrite", asked, "1. A")
 
 
 def test_what_is_read_is_what_was_meant() -> None:

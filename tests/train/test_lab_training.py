@@ -21,12 +21,13 @@ from arbitrag.errors import DataError, UsageError  # noqa: E402
 from arbitrag.lab.checkpoint import open_checkpoint  # noqa: E402
 from arbitrag.lab.world import World  # noqa: E402
 from arbitrag.llm.base import Prompt, Sampling  # noqa: E402
-from arbitrag.train import lab, lab_samples  # noqa: E402
-from arbitrag.train.lab_adopt import EMBEDDING, adopt, paired  # noqa: E402
-from arbitrag.train.lab_checkpoint import read_checkpoint  # noqa: E402
-from arbitrag.train.lab_loop import STATE, Recipe, Trainer, read_notes  # noqa: E402
-from arbitrag.train.lab_network import Decoder, Shape, precision  # noqa: E402
-from arbitrag.train.lab_tokenizer import train_tokenizer  # noqa: E402
+from training import samples  # noqa: E402
+from training import train as lab  # noqa: E402
+from training.adopt import EMBEDDING, adopt, paired  # noqa: E402
+from training.checkpoint import read_checkpoint  # noqa: E402
+from training.loop import STATE, Recipe, Trainer, read_notes  # noqa: E402
+from training.network import Decoder, Shape, precision  # noqa: E402
+from training.tokenizer import train_tokenizer  # noqa: E402
 
 TINY = Shape(layers=1, width=32, inner_width=48, head_width=16, vocabulary=512)
 RECIPE = Recipe(tokens=3000, processes=1, batch_tokens=400, fill=6, tokenizer_samples=100, shape=TINY)
@@ -292,7 +293,7 @@ def test_the_schedule_may_be_cut_short(tokenizer: str, tmp_path: Path) -> None:
 
 def test_an_exported_lab_model_keeps_its_world_and_its_prompts(tokenizer: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    from arbitrag.train.export import export
+    from arbitrag.llm.onnx.export import export
 
     trainer = Trainer(RECIPE, tokenizer)
     lab._write(trainer, tmp_path)
@@ -351,7 +352,7 @@ def test_a_training_goes_on_with_samples_drawn_as_before_and_no_others(
     trainer.step()
     trainer.save(tmp_path)
     Trainer(RECIPE, tokenizer).load(tmp_path)
-    monkeypatch.setitem(lab_samples._SHARES, "direct", 0.2)
+    monkeypatch.setitem(samples._SHARES, "direct", 0.2)
     assert lab.main([str(tmp_path), "--device", "cpu", "--resume", "--no-compile"]) == 1
     assert "was trained on samples that are drawn otherwise now" in capsys.readouterr().err
 
@@ -364,7 +365,7 @@ def test_an_interruption_says_how_to_go_on(
 
     monkeypatch.setattr(lab, "train", stop)
     assert lab.main([str(tmp_path), "--device", "cpu"]) == 130
-    assert capsys.readouterr().err == f"stopped; go on with: python -m arbitrag.train.lab {tmp_path} --resume\n"
+    assert capsys.readouterr().err == f"stopped; go on with: python -m training.train {tmp_path} --resume\n"
 
 
 def test_on_a_gpu_one_process_takes_larger_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,11 +403,11 @@ def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_a_state_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arbitrag.train import lab_loop
+    from training import loop
 
     (tmp_path / STATE).touch()
     strange = {"recipe": {"shape": {}, "strange": 1}}
-    monkeypatch.setattr(lab_loop, "read_notes", lambda folder: strange)
+    monkeypatch.setattr(loop, "read_notes", lambda folder: strange)
     given = SimpleNamespace(folder=tmp_path, resume=True, **dict.fromkeys([*lab._OPTIONS, *lab._SIZES]))
     with pytest.raises(DataError, match="another version"):
         lab._recipe_from(given, "cpu")  # type: ignore[arg-type]

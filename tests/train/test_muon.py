@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from arbitrag.train.muon import Muon, orthogonal  # noqa: E402
+from training.muon import Muon, orthogonal  # noqa: E402
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (6, 20), (20, 6)])

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli import ask, bench, data, demo, doctor, index, lab, methods, replay, search, tune
+from arbitrag.cli import ask, demo, doctor, index, methods, replay, search, tune
+from arbitrag.cli.bench import run as bench
 from arbitrag.cli.config import name_before
-from arbitrag.cli.help import App
-from arbitrag.cli.output import complain
+from arbitrag.cli.data import check as data
+from arbitrag.cli.lab import world as lab
+from arbitrag.cli.terminal.help import App
+from arbitrag.cli.terminal.output import complain
 
 if TYPE_CHECKING:
     from arbitrag.errors import ArbitragError
@@ -157,8 +160,8 @@ def _trace_if_asked(given: Sequence[str]) -> None:
 
 def _tell(text: str, given: Sequence[str]) -> None:
     """A message beside the results, without the keys and passwords that this command was given."""
-    from arbitrag.address import secrets_in
-    from arbitrag.hiding import Secrets
+    from arbitrag.security.addresses import secrets_in
+    from arbitrag.security.redaction import Secrets
 
     keys = [os.environ.get(name, "") for name in _KEYS]
     addresses = [*given, os.environ.get("OPENAI_BASE_URL", "")]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli import complete
 from arbitrag.cli.config import Config, configured
 from arbitrag.cli.foreign import Foreign, refuse_foreign
-from arbitrag.cli.parts import (
+from arbitrag.cli.options import (
     Address,
     AsJson,
     Changes,
@@ -25,10 +24,11 @@ from arbitrag.cli.parts import (
     Where,
     budget_from,
 )
-from arbitrag.cli.typed import typed
+from arbitrag.cli.terminal import completion
+from arbitrag.cli.terminal.arguments import typed
 
 if TYPE_CHECKING:
-    from arbitrag.cli.output import Wait
+    from arbitrag.cli.terminal.output import Wait
     from arbitrag.llm.base import OnText
     from arbitrag.run import Failure
     from arbitrag.types import Verdict
@@ -61,7 +61,7 @@ def ask(
         typer.Option(
             "--method",
             metavar="NAME",
-            autocompletion=complete.methods,
+            autocompletion=completion.methods,
             help="See: arbitrag methods. auto takes rag, which runs on every model.",
         ),
     ] = "auto",
@@ -153,7 +153,7 @@ def ask(
         raise UsageError("--explain and --trace are for one QUESTION; give it in quotes")
     if questions is None and _is_terminal():
         raise UsageError('there is no question; type: arbitrag ask "Who ...?", or give --questions FILE')
-    from arbitrag.cli.many import answer_many
+    from arbitrag.cli.batch import answer_many
     from arbitrag.data.asking import questions_to_ask
 
     parts.model()  # before anything is read
@@ -169,7 +169,7 @@ def _is_terminal() -> bool:
 
 def _read_in() -> str:
     """One question, all of standard input. Raises DataError where that is not UTF-8."""
-    from arbitrag.cli.output import complain
+    from arbitrag.cli.terminal.output import complain
     from arbitrag.errors import DataError
 
     if _is_terminal():
@@ -183,12 +183,12 @@ def _read_in() -> str:
 def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:
     import asyncio
 
-    from arbitrag.address import shown
     from arbitrag.cli.explain import explained
-    from arbitrag.cli.output import say, say_json, waiting, width
+    from arbitrag.cli.terminal.output import say, say_json, waiting, width
     from arbitrag.cli.verdict import render
-    from arbitrag.files import check_writable
     from arbitrag.run import Failure
+    from arbitrag.security.addresses import shown
+    from arbitrag.storage.files import check_writable
 
     if trace is not None:
         check_writable(trace)

@@ -10,18 +10,18 @@ from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from arbitrag.address import shown
-from arbitrag.budget import Budget
-from arbitrag.cli.output import complain, progress, say_json, waiting
-from arbitrag.cli.parts import Parts
+from arbitrag.cli.options import Parts
 from arbitrag.cli.results import ResultFile
+from arbitrag.cli.terminal.output import complain, progress, say_json, waiting
 from arbitrag.data.asking import Asked
 from arbitrag.errors import BudgetError
 from arbitrag.kit import Kit, Model
-from arbitrag.long_form import Form
+from arbitrag.llm.budget import Budget
 from arbitrag.methods.base import Method, settings
 from arbitrag.run import Failure, answer_all
+from arbitrag.security.addresses import shown
 from arbitrag.serialization import to_plain
+from arbitrag.stages.long_form import Form
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question, Verdict
 

@@ -32,7 +32,7 @@ from arbitrag.errors import DataError, UsageError, nearest
 from arbitrag.text import one_line
 
 if TYPE_CHECKING:
-    from arbitrag.trust import FromFile
+    from arbitrag.security.trust import FromFile
 
 NAME = "arbitrag.toml"
 NAMED = "ARBITRAG_CONFIG"
@@ -192,7 +192,7 @@ class _File:
     def read(cls, path: Path, named: bool) -> _File:
         import tomllib
 
-        from arbitrag.trust import FromFile
+        from arbitrag.security.trust import FromFile
 
         try:
             if path.stat().st_size > LARGEST:

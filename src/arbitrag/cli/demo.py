@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
 
 if TYPE_CHECKING:
     from arbitrag.lab.model import DemoCase
@@ -20,7 +20,7 @@ def demo(as_json: AsJson = False) -> None:
     """
     import asyncio
 
-    from arbitrag.cli.output import say, say_json, waiting
+    from arbitrag.cli.terminal.output import say, say_json, waiting
 
     with waiting("Answering four questions"):
         answered = asyncio.run(_answered())
@@ -55,7 +55,7 @@ async def _answered() -> list[tuple[DemoCase, Verdict]]:
 def _told(number: int, case: DemoCase, verdict: Verdict) -> str:
     import textwrap
 
-    from arbitrag.cli.output import width
+    from arbitrag.cli.terminal.output import width
     from arbitrag.cli.verdict import render
 
     columns = width()

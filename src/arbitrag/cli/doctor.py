@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.address import HIDDEN, shown
 from arbitrag.cli.config import KEYS, NAME, Config, Configuration, configured
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
+from arbitrag.security.addresses import HIDDEN, shown
 
 if TYPE_CHECKING:
     from arbitrag.llm.base import Offer
-    from arbitrag.trust import FromFile
+    from arbitrag.security.trust import FromFile
 
 EXAMPLE = "arbitrag doctor --llm openai:llama3@http://localhost:8000/v1"
 
@@ -45,7 +45,7 @@ def doctor(
     """
     import asyncio
 
-    from arbitrag.cli.output import say, say_json
+    from arbitrag.cli.terminal.output import say, say_json
 
     configuration = configured(context)
     examined = asyncio.run(_examine(llm or ["lab"], configuration.source("--llm")))
@@ -103,7 +103,7 @@ def _version(distribution: str) -> str:
 
 
 async def _examine(addresses: list[str], source: FromFile | None) -> list[Examined]:
-    from arbitrag.cli.output import progress
+    from arbitrag.cli.terminal.output import progress
 
     found: list[Examined] = []
     with progress("Examining") as show:
@@ -146,7 +146,7 @@ def _embedded() -> dict[str, Any]:
     """Name, size and hash of the manifest of the embedded model, whose files are checked against it."""
     from arbitrag.errors import ArbitragError
     from arbitrag.lab import model
-    from arbitrag.llm import manifest
+    from arbitrag.storage import model_manifest
 
     try:
         found = model.manifest()
@@ -155,14 +155,14 @@ def _embedded() -> dict[str, Any]:
             "name": found.name,
             "parameters": found.parameters,
             "precision": found.precision,
-            "manifest": f"sha256:{manifest.digest(model.FOLDER / manifest.NAME)}",
+            "manifest": f"sha256:{model_manifest.digest(model.FOLDER / model_manifest.NAME)}",
         }
     except ArbitragError as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _places() -> dict[str, str]:
-    from arbitrag.llm.kept import cache_folder
+    from arbitrag.llm.http.probe_cache import cache_folder
 
     hub = os.environ.get("HF_HOME") or str(Path.home() / ".cache" / "huggingface")
     return {

@@ -19,8 +19,8 @@ def refuse_foreign(llms: Iterable[str], what: str, insist: str) -> None:
     Such a model can read the passages that come with a question, and nothing else: what it says from memory means
     nothing, and neither does a comparison of memory with passages.
     """
-    from arbitrag.address import shown
     from arbitrag.errors import UsageError
+    from arbitrag.security.addresses import shown
     from arbitrag.text import one_line
 
     for llm in llms:
@@ -48,7 +48,7 @@ def knows_the_lab(address: str) -> bool:
     if kind not in ("hf", "onnx"):
         return False
     from arbitrag.errors import DataError
-    from arbitrag.llm.manifest import read_manifest
+    from arbitrag.storage.model_manifest import read_manifest
 
     try:
         found = read_manifest(Path(rest.partition("?")[0]))

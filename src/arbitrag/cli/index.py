@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbitrag.cli.config import Config, configured
-from arbitrag.cli.parts import AsJson, Encoder, encoder_from
+from arbitrag.cli.options import AsJson, Encoder, encoder_from
 from arbitrag.text import printable
 
 if TYPE_CHECKING:
-    from arbitrag.retrieve.update import IndexReport
+    from arbitrag.retrieve.index.update import IndexReport
 
 EXAMPLE = "arbitrag index ./docs -o docs.idx"
 
@@ -65,7 +65,7 @@ def index(
     Hidden files and folders, build folders, node_modules and virtual environments are left out unless an --include
     names them, and the output says so. An index remembers these choices until others are made, or --replace.
     """
-    from arbitrag.cli.output import complain, progress, say, say_json
+    from arbitrag.cli.terminal.output import complain, progress, say, say_json
     from arbitrag.retrieve import update_index
 
     with progress("Indexing", in_bytes=True) as show:

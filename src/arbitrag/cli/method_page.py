@@ -11,7 +11,7 @@ from typing import Any
 from arbitrag.methods.base import Method, needs_of, settings_of, summary
 from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.worked import EXAMPLES, PLAIN, REFUSALS, Worked, work
+from arbitrag.worked_examples import EXAMPLES, PLAIN, REFUSALS, Worked, work
 
 
 def described(name: str, method: Method) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.address import HIDDEN, shown
-from arbitrag.cli import complete
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
+from arbitrag.cli.terminal import completion
+from arbitrag.security.addresses import HIDDEN, shown
 
 if TYPE_CHECKING:
     from arbitrag.errors import ArbitragError
@@ -22,7 +22,7 @@ LABEL = 13  # columns of the names on the left
 def methods(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", autocompletion=complete.methods, help="Explain this one, with an example."),
+        typer.Argument(metavar="NAME", autocompletion=completion.methods, help="Explain this one, with an example."),
     ] = None,
     llm: Annotated[
         str | None, typer.Option("--llm", metavar="ADDRESS", help="Say which methods run with this model.")
@@ -33,7 +33,7 @@ def methods(
     as_json: AsJson = False,
 ) -> None:
     """List the methods: what each does, needs, costs and implements. With a NAME, explain that one in full."""
-    from arbitrag.cli.output import say, say_json, width
+    from arbitrag.cli.terminal.output import say, say_json, width
     from arbitrag.errors import UsageError
     from arbitrag.methods import METHODS, load
 
@@ -101,7 +101,7 @@ def _told(row: dict[str, Any], columns: int) -> str:
 
 async def _refused(llm: str, scorer: str | None, names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Why methods are refused, with default settings and given passages; and what the model was seen to do."""
-    from arbitrag.cli.output import progress
+    from arbitrag.cli.terminal.output import progress
     from arbitrag.errors import ArbitragError
     from arbitrag.methods import load
     from arbitrag.run import check, open_kit

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 
-from arbitrag.cli import complete
 from arbitrag.cli.config import Configuration
-from arbitrag.cli.typed import typed
+from arbitrag.cli.terminal import completion
+from arbitrag.cli.terminal.arguments import typed
 
 if TYPE_CHECKING:
-    from arbitrag.budget import Budget
     from arbitrag.encode.base import Encoder as Encoded
     from arbitrag.kit import Kit
     from arbitrag.llm.base import Price
+    from arbitrag.llm.budget import Budget
     from arbitrag.methods.base import Method
     from arbitrag.types import Passage
 
@@ -28,7 +28,7 @@ Address = Annotated[
     typer.Option(
         "--llm",
         metavar="ADDRESS",
-        autocompletion=complete.models,
+        autocompletion=completion.models,
         help="The model: openai:MODEL, openai:MODEL@URL, hf:NAME, onnx:FOLDER or lab.",
     ),
 ]
@@ -37,7 +37,7 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        autocompletion=complete.settings,
+        autocompletion=completion.settings,
         help="A setting of the method, such as threshold=-1.0. Repeatable.",
     ),
 ]
@@ -52,7 +52,7 @@ Encoder = Annotated[
     typer.Option(
         "--encoder",
         metavar="ADDRESS",
-        autocompletion=complete.encoders,
+        autocompletion=completion.encoders,
         help="For vectors: hash, st:MODEL, bge-m3:MODEL, onnx:FOLDER, openai:MODEL@URL.",
     ),
 ]
@@ -61,7 +61,7 @@ Mode = Annotated[
     typer.Option(
         "--mode",
         metavar="NAME",
-        autocompletion=complete.modes,
+        autocompletion=completion.modes,
         help="Search an index with vectors by bm25, dense or hybrid.",
     ),
 ]
@@ -125,10 +125,10 @@ class Parts:
     async def kit(self, given: Sequence[Passage] | None = None) -> AsyncIterator[Kit]:
         """A kit of these parts, opened for the length of a block; ``given`` passages stand where no others are."""
         from arbitrag.encode import open_encoder
-        from arbitrag.jsonl import read_passages
         from arbitrag.kit import Limits
         from arbitrag.llm import open_llm
         from arbitrag.run import open_kit
+        from arbitrag.storage.jsonl import read_passages
 
         source = self.configuration.source
         async with AsyncExitStack() as opened:
@@ -203,8 +203,8 @@ def pairs_from(given: Sequence[str] | None, option: str, example: str) -> dict[s
 
 def budget_from(max_tokens: int | None, max_cost: float | None) -> Budget | None:
     """The limits that were typed; None without one. Raises UsageError for a cost that is none."""
-    from arbitrag.budget import Budget
     from arbitrag.errors import UsageError
+    from arbitrag.llm.budget import Budget
 
     if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
         raise UsageError(f"--max-cost takes an amount of money above 0; got {max_cost:g}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson, Changes
+from arbitrag.cli.options import AsJson, Changes
 
 EXAMPLE = "arbitrag replay trace.json --set threshold=-1.0"
 
@@ -22,8 +22,8 @@ def replay(
 ) -> None:
     """Decide again from a trace, without a model."""
     from arbitrag import replay as replays
-    from arbitrag.cli.output import say, say_json, width
-    from arbitrag.cli.parts import pairs_from
+    from arbitrag.cli.options import pairs_from
+    from arbitrag.cli.terminal.output import say, say_json, width
     from arbitrag.cli.verdict import render
 
     verdict = replays.replay(replays.load_trace(trace), pairs_from(changes, "--set", "threshold=-1.0"), method=method)

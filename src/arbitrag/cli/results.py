@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.files import check_plain, check_writable, encoded, open_plain, replacing
-from arbitrag.lock import Lock
-from arbitrag.sealing import seal, unseal
 from arbitrag.serialization import parse_json, to_plain
+from arbitrag.storage.checksums import seal, unseal
+from arbitrag.storage.files import check_plain, check_writable, encoded, open_plain, replacing
+from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
 from arbitrag.types import Question
 

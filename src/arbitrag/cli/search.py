@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbitrag.cli.config import Config, configured
-from arbitrag.cli.parts import AsJson, Encoder, Mode, Where, encoder_from, pairs_from
-from arbitrag.cli.typed import typed
+from arbitrag.cli.options import AsJson, Encoder, Mode, Where, encoder_from, pairs_from
+from arbitrag.cli.terminal.arguments import typed
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder as Encoded
@@ -32,9 +32,9 @@ def search(
     """Show what an index retrieves for a question, best first."""
     import asyncio
 
-    from arbitrag.address import shown
-    from arbitrag.cli.output import complain, say, say_json, waiting
+    from arbitrag.cli.terminal.output import complain, say, say_json, waiting
     from arbitrag.errors import UsageError
+    from arbitrag.security.addresses import shown
     from arbitrag.serialization import to_plain
 
     if not query.strip():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
 
 if TYPE_CHECKING:
     from arbitrag.evaluate.tune import Tuned
@@ -48,10 +48,10 @@ def tune(
 
     TrustMargin's threshold and weight, or BRIDGE's alpha, beta and weights of the scorer.
     """
-    from arbitrag.cli.output import progress, say, say_json, width
-    from arbitrag.evaluate.store import Store
+    from arbitrag.cli.terminal.output import progress, say, say_json, width
+    from arbitrag.evaluate.run.store import Store
     from arbitrag.evaluate.tune import tune as find
-    from arbitrag.files import check_writable, write_text
+    from arbitrag.storage.files import check_writable, write_text
 
     for file in (out, html):
         if file is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from arbitrag.display import TRUSTED, cost
 from arbitrag.text import one_line, printable
-from arbitrag.told import TRUSTED, cost
 from arbitrag.types import Candidate, Cut, Passage, Verdict
 
 LABEL = 10  # columns of the words on the left

@@ -15,8 +15,8 @@ from typing import Any
 
 from arbitrag.data.fields import Fields
 from arbitrag.data.formats import Format, format_of
+from arbitrag.data.jsonl_dataset import KEYS, Own
 from arbitrag.data.options import Options, options_from
-from arbitrag.data.own import KEYS, Own
 from arbitrag.data.reading import open_source, place_and_query
 from arbitrag.data.rows import Piped, Raw, Readable
 from arbitrag.errors import DataError

@@ -10,7 +10,7 @@ from typing import Any
 from arbitrag.data.reading import Source
 from arbitrag.data.rows import Problem
 from arbitrag.evaluate.questions import Item
-from arbitrag.retrieve.passages import estimate_tokens
+from arbitrag.retrieve.documents.chunking import estimate_tokens
 from arbitrag.types import Passage
 
 _FEW = 10  # questions with poison; among fewer, a pattern may be chance

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from arbitrag.data.own import KEYS
+from arbitrag.data.jsonl_dataset import KEYS
 from arbitrag.data.rows import LONGEST_LINE, Line, Problem, Raw, Readable, lines
 from arbitrag.errors import DataError, nearest
 from arbitrag.serialization import parse_json

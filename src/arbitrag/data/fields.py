@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from arbitrag.data.passages import Mixed, Mixture
+from arbitrag.data.mixtures import Mixed, Mixture
 from arbitrag.data.rows import Problem
 from arbitrag.errors import nearest
 from arbitrag.serialization import from_plain

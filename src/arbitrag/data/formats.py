@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from arbitrag.data import own, poisonedrag, realtimeqa, table
+from arbitrag.data import csv_dataset, jsonl_dataset, poisonedrag, realtimeqa
 from arbitrag.data.fields import Fields
 from arbitrag.data.options import Options
 from arbitrag.data.rows import Raw, Readable, json_rows, plain_rows
@@ -35,12 +35,12 @@ class Format:
     options: type[Options]
     rows: Callable[[Readable], Iterator[Raw]]
     item: Callable[[Fields, Any], Item]
-    for_asking: tuple[str, ...] = own.ASKED
+    for_asking: tuple[str, ...] = jsonl_dataset.ASKED
     asked: Callable[[Fields, Any], tuple[Question, tuple[Passage, ...] | None]] | None = None
 
 
-OWN = Format("JSON lines", own.Own, json_rows, own.item, asked=own.asked)
-TABLE = Format("a table (CSV)", own.Own, table.csv_rows, own.item, asked=own.asked)
+OWN = Format("JSON lines", jsonl_dataset.Own, json_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
+TABLE = Format("a table (CSV)", jsonl_dataset.Own, csv_dataset.csv_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
 REALTIMEQA = Format(
     "RealTime QA with poison",
     realtimeqa.RealTimeQA,
@@ -51,8 +51,8 @@ REALTIMEQA = Format(
 POISONEDRAG = Format(
     "PoisonedRAG", poisonedrag.PoisonedRAG, json_rows, poisonedrag.item, ("id", "question", "poisoned")
 )
-_ANY_TABLE = replace(TABLE, rows=partial(table.csv_rows, only_known=False))
-_PLAIN = Format("a question a line", own.Own, plain_rows, own.item, asked=own.asked)
+_ANY_TABLE = replace(TABLE, rows=partial(csv_dataset.csv_rows, only_known=False))
+_PLAIN = Format("a question a line", jsonl_dataset.Own, plain_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
 
 _SHAPE = 'a question set is JSON lines, {"question": "...", "answers": ["..."]}, or CSV with these columns'
 _TO_ASK = 'to ask, give a question a line, JSON lines, {"question": "..."}, or CSV with the column \'question\''
@@ -136,7 +136,7 @@ def _found(head: bytes, to_ask: bool) -> Format:
     if text[0] == "[" and (not to_ask or _LIST.match(text)):
         raise _looks(*(_kind(_keys(text)) or ("a JSON list", "a row is one object on a line: jq -c '.[]' FILE")))
     heading = text.split("\n", 1)[0].rstrip("\r")
-    if table.columns(heading):
+    if csv_dataset.columns(heading):
         return _ANY_TABLE if to_ask else TABLE
     seen = f"a table without the column 'question'; its first line is '{one_line(heading)}'"
     if not to_ask:
@@ -152,7 +152,7 @@ def _is_table(text: str, cut: bool) -> bool:
     ``cut`` says that the last line is not whole.
     """
     lines = [line for line in text.split("\n")[: -1 if cut else None] if line.strip()]
-    for delimiter in table.DELIMITERS:
+    for delimiter in csv_dataset.DELIMITERS:
         names = lines[0].rstrip("\r").split(delimiter)
         if len(names) < 2:
             continue

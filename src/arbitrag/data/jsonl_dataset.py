@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arbitrag.data.fields import Fields, listed
+from arbitrag.data.mixtures import Mixed, Mixture, named
 from arbitrag.data.options import Options
-from arbitrag.data.passages import Mixed, Mixture, named
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.text import declines, one_line

@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
+from arbitrag.data.mixtures import named
 from arbitrag.data.options import Options
-from arbitrag.data.passages import named
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.lab.contexts import distractors, tell

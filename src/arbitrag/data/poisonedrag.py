@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from arbitrag.data.fields import Fields
+from arbitrag.data.mixtures import Mixture
 from arbitrag.data.options import Options
-from arbitrag.data.passages import Mixture
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.types import Passage, Question

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from arbitrag.data.fields import Fields
-from arbitrag.data.passages import Mixture
+from arbitrag.data.mixtures import Mixture
 from arbitrag.evaluate.questions import Item
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question

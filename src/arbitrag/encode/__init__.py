@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from arbitrag.address import split_server
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import UsageError, unknown
-from arbitrag.trust import FromFile
+from arbitrag.security.addresses import split_server
+from arbitrag.security.trust import FromFile
 
 KINDS = {
     "hash": "hash (no model: words and their spelling, see arbitrag.encode.hashed)",
@@ -21,7 +21,7 @@ _FILES_ONLY = {"local_files_only": True}
 
 def default_encoder() -> Encoder:
     """``hash``, which is opened (and numpy imported, 0.15 s) when there is something to encode."""
-    from arbitrag.encode.later import LaterEncoder
+    from arbitrag.encode.lazy import LaterEncoder
 
     return LaterEncoder("hash", "hash:256:1", 256)
 

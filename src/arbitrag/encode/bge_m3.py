@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arbitrag import telemetry
 from arbitrag.encode.base import Kind, checked
-from arbitrag.encode.heads import Heads
+from arbitrag.encode.similarity import Heads
 from arbitrag.errors import BackendError, DataError, MissingExtra
-from arbitrag.llm.manifest import hash_files
+from arbitrag.security import telemetry
+from arbitrag.storage.model_manifest import hash_files
 from arbitrag.text import one_line
 
 if TYPE_CHECKING:

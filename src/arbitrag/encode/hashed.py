@@ -34,7 +34,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arbitrag.encode.base import Kind, unit_rows
-from arbitrag.encode.heads import Heads
+from arbitrag.encode.similarity import Heads
 
 WIDTH = 256
 _WORD = re.compile(r"\w{1,32}")  # a longer run without a gap is read in pieces, so that no text makes a huge word

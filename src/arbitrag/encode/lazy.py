@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from arbitrag.encode.base import Encoder, Kind
 from arbitrag.errors import IndexFileError
+from arbitrag.security.trust import FromFile
 from arbitrag.text import printable
-from arbitrag.trust import FromFile
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from arbitrag import telemetry
 from arbitrag.encode.base import PROMPT_NAMES, Kind, checked, prompt_for
 from arbitrag.errors import BackendError, DataError
-from arbitrag.llm.manifest import digest
+from arbitrag.security import telemetry
 from arbitrag.serialization import parse_json
+from arbitrag.storage.model_manifest import digest
 from arbitrag.text import one_line
 
 _MODELS = ("model.onnx", "onnx/model.onnx")

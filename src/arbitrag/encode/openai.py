@@ -12,7 +12,7 @@ import numpy as np
 
 from arbitrag.encode.base import Kind, checked
 from arbitrag.errors import BackendError, UsageError
-from arbitrag.llm.endpoint import Endpoint, Sleep
+from arbitrag.llm.http.endpoint import Endpoint, Sleep
 from arbitrag.text import one_line
 
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from arbitrag.encode.base import Encoder, Kind
-from arbitrag.encode.later import LaterEncoder
+from arbitrag.encode.lazy import LaterEncoder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arbitrag import telemetry
 from arbitrag.encode.base import Kind, checked, prompt_for
 from arbitrag.errors import BackendError, MissingExtra
-from arbitrag.llm.manifest import hash_files
+from arbitrag.security import telemetry
+from arbitrag.storage.model_manifest import hash_files
 from arbitrag.text import one_line
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import numpy as np
 
 from arbitrag.errors import ArbitragError, UsageError, unknown
 from arbitrag.evaluate import tune_bridge, tune_margin
-from arbitrag.evaluate.compare import Interval, compare
-from arbitrag.evaluate.figures import LEVEL, resamples_for
-from arbitrag.evaluate.measure import chosen
-from arbitrag.evaluate.report import digest_of
+from arbitrag.evaluate.metrics.significance import Interval, compare
+from arbitrag.evaluate.report.measure import chosen
+from arbitrag.evaluate.report.report import digest_of
+from arbitrag.evaluate.report.statistics import LEVEL, resamples_for
 from arbitrag.evaluate.tune_grid import Grid, Values, values_from
 from arbitrag.evaluate.tune_paths import Paths, looked_up
 from arbitrag.evaluate.tune_record import Record, Recorded, Show, family, recorded

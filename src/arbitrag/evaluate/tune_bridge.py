@@ -18,9 +18,9 @@ from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.tune_grid import Values, spread
 from arbitrag.evaluate.tune_record import Round
 from arbitrag.methods.base import Method
-from arbitrag.methods.bridge import Bridge
-from arbitrag.stages.decision_tree import REFLECT
-from arbitrag.stages.knowledge_scores import HEADS, recorded, shares
+from arbitrag.methods.bridge.decision_tree import REFLECT
+from arbitrag.methods.bridge.knowledge_scores import HEADS, recorded, shares
+from arbitrag.methods.bridge.method import Bridge
 from arbitrag.types import Decision, Strategy, Verdict
 
 THRESHOLDS = ("alpha", "beta")
@@ -140,7 +140,7 @@ class BridgeGrid:
 
 
 def _walk(scores: np.ndarray, bias: np.ndarray, alphas: np.ndarray, betas: np.ndarray) -> np.ndarray:
-    """``stages.decision_tree.walk`` of scores (4, n) and bias (2, n) at every alpha and beta: (n, alphas, betas)."""
+    """``decision_tree.walk`` of scores (4, n) and bias (2, n) at every alpha and beta: (n, alphas, betas)."""
     s1, s2, s3, s4 = (each[:, None, None] for each in scores)
     r_p, g_p = (each[:, None, None] for each in bias)
     t_ret, t_llm = r_p * (s3 + (1 - s2)), g_p * (s2 + (1 - s3))

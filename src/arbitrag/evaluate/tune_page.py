@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from arbitrag.evaluate.pages import rendered
-from arbitrag.evaluate.tables import NOTHING, name, percent
+from arbitrag.evaluate.report.pages import rendered
+from arbitrag.evaluate.report.tables import NOTHING, name, percent
 from arbitrag.evaluate.tune import HeatMap, Tuned
 from arbitrag.evaluate.tune_text import ends, heading, legend, level, outcome, settings_table
 from arbitrag.text import one_line

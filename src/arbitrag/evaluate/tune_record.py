@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from arbitrag.errors import DataError, UsageError, unknown
-from arbitrag.evaluate.measure import Asked
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.store import System
+from arbitrag.evaluate.report.measure import Asked
+from arbitrag.evaluate.run.store import System
 from arbitrag.serialization import from_plain
 from arbitrag.text import one_line
 from arbitrag.trace import FORMAT, Call, Trace
@@ -27,7 +27,7 @@ _NOISE = 1e-6  # the last bits of an encoder depend on what else it read
 
 
 class Recorded(Asked, Protocol):
-    """What tuning reads of a run; ``evaluate.store.Store`` is one."""
+    """What tuning reads of a run; ``evaluate.run.store.Store`` is one."""
 
     def done(self, set: str, system: str) -> Mapping[str, bool]: ...
 

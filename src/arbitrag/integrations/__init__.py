@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from arbitrag import telemetry
 from arbitrag.integrations.haystack import from_haystack
 from arbitrag.integrations.langchain import from_langchain
 from arbitrag.integrations.llamaindex import from_llamaindex
+from arbitrag.security import telemetry
 
 telemetry.turn_off()  # Haystack's own, where it is imported after this
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from arbitrag.errors import ArbitragError, BackendError, CapabilityError
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.document import flat, passage_id
+from arbitrag.retrieve.stored_passage import flat, passage_id
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 

@@ -9,9 +9,9 @@ from arbitrag.errors import DataError, UsageError
 from arbitrag.lab import model
 from arbitrag.lab.world import World, open_world
 from arbitrag.llm.base import LLM
-from arbitrag.llm.manifest import Manifest, read_manifest
+from arbitrag.storage.model_manifest import Manifest, read_manifest
 
-_TRAIN = "python -m arbitrag.train.lab FOLDER"
+_TRAIN = "python -m training.train FOLDER"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def _opened(folder: Path | None, where: Path) -> LLM:
     prompts = where / "prompts"
     wording = prompts if prompts.is_dir() else model.WORDING
     if (where / "config.json").is_file() and not (where / "model.onnx").is_file():
-        from arbitrag.llm.hf import open_hf
+        from arbitrag.llm.hf.backend import open_hf
 
         return open_hf(str(where), dtype="float32", wording=wording)
-    from arbitrag.llm.onnx import open_onnx
+    from arbitrag.llm.onnx.backend import open_onnx
 
     return open_onnx(where, wording=wording)

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from arbitrag.errors import UsageError
-from arbitrag.files import encoded, replacing
 from arbitrag.lab.contexts import tell
 from arbitrag.lab.language import RELATIONS
 from arbitrag.lab.world import PRESENT, Fact, World
+from arbitrag.storage.files import encoded, replacing
 from arbitrag.types import Passage
 
 VERSION = 1

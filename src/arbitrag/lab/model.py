@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from arbitrag.errors import DataError
 from arbitrag.llm.base import LLM
-from arbitrag.llm.manifest import Manifest, read_manifest
+from arbitrag.storage.model_manifest import Manifest, read_manifest
 from arbitrag.types import Passage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arbitrag.retrieve.base import Retriever
 
 FOLDER = Path(__file__).parent / "embedded"
-WORDING = Path(__file__).parent / "wording"  # the prompts as models of ``arbitrag.train.lab`` read them
+WORDING = Path(__file__).parent / "wording"  # the prompts as models of ``training.train`` read them
 
 _CLOSE = 0.75  # of the best score
 
@@ -34,7 +34,7 @@ def open_lab(**options: Any) -> LLM:
 
     It computes in one thread unless told otherwise: it is so small that a second one helps little.
     """
-    from arbitrag.llm.onnx import open_onnx
+    from arbitrag.llm.onnx.backend import open_onnx
 
     return open_onnx(FOLDER, **{"name": "lab", "wording": FOLDER / "prompts", "threads": 1, **options})
 
@@ -113,7 +113,7 @@ class World:
     name = "lab world"
 
     def __init__(self) -> None:
-        from arbitrag.retrieve.bm25 import Bm25Index
+        from arbitrag.retrieve.index.bm25 import Bm25Index
 
         self._index = Bm25Index.in_memory(world_documents(), name=self.name)
         self._most = manifest().passages

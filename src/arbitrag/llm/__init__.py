@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from arbitrag.address import split_server
 from arbitrag.errors import UsageError, unknown
 from arbitrag.llm.base import LLM
-from arbitrag.trust import FromFile
+from arbitrag.security.addresses import split_server
+from arbitrag.security.trust import FromFile
 
 KINDS = {
     "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
@@ -51,7 +51,7 @@ def open_llm(address: str, *, source: FromFile | None = None, **options: Any) ->
     if not rest:
         raise UsageError(f"'{address}' names no model; an address looks like {KINDS[kind]}")
     if kind == "openai":
-        from arbitrag.llm.openai import OpenAILLM
+        from arbitrag.llm.http.openai import OpenAILLM
 
         model, base_url = split_server(rest)
         options |= {} if source is None else {"typed": False}
@@ -60,10 +60,10 @@ def open_llm(address: str, *, source: FromFile | None = None, **options: Any) ->
     options = {**_settings(kind, settings), **options}
     if kind == "hf":
         options |= {} if source is None else {"local_files_only": True}
-        from arbitrag.llm.hf import open_hf
+        from arbitrag.llm.hf.backend import open_hf
 
         return open_hf(name, **options)
-    from arbitrag.llm.onnx import open_onnx
+    from arbitrag.llm.onnx.backend import open_onnx
 
     return open_onnx(name, **options)
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.files import check_plain
 from arbitrag.llm.base import (
     LLM,
     Distributions,
@@ -36,10 +35,11 @@ from arbitrag.llm.base import (
     offer_of,
     reading_of,
 )
-from arbitrag.sealing import seal, unseal
+from arbitrag.security.trust import CACHE_FILE
 from arbitrag.serialization import to_plain
+from arbitrag.storage.checksums import seal, unseal
+from arbitrag.storage.files import check_plain
 from arbitrag.trace import Kind, decode, encode
-from arbitrag.trust import CACHE_FILE
 from arbitrag.types import Need
 
 FILE = CACHE_FILE

@@ -15,7 +15,7 @@ AUTO = "auto"  # the method of those who name none; it answers under the name of
 METHODS = {
     "astute": "arbitrag.methods.astute:AstuteRag",
     "auto": "arbitrag.methods.auto:Auto",
-    "bridge": "arbitrag.methods.bridge:Bridge",
+    "bridge": "arbitrag.methods.bridge.method:Bridge",
     "direct": "arbitrag.methods.direct:Direct",
     "rag": "arbitrag.methods.rag:Rag",
     "stack": "arbitrag.methods.stack:Stack",

@@ -26,11 +26,11 @@ from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.stages.fit import Fit
 from arbitrag.stages.forms import Conclusion, Group, Known, read_conclusion, read_groups, read_passages
 from arbitrag.stages.grouping import from_groups, group_blocks, groups_decision, left_out, memory_blocks, without
 from arbitrag.stages.order import ORDERS, check_order, ordered
 from arbitrag.stages.reading import Reading, counts, notes, read_reply
+from arbitrag.truncation import Fit
 from arbitrag.types import Decision, Need, Passage, Question, Strategy, Verdict
 
 

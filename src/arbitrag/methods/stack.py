@@ -1,7 +1,7 @@
 """Stack: one pipeline of parts that are chosen by name, each with its options behind it.
 
     gate      none, likelihood, allocator      does memory alone do?             stages/gate.py
-    filter    none, robust, reference          which passages look honest?       stages/clean.py, TrustRAG's first stage
+    filter    none, robust, reference          which passages look honest?       stages/filters/, TrustRAG's first stage
     rerank    none, encoder, heads             which k come first?               stages/rerank.py
     arbiter   any method                       which source is trusted?          methods/
     refusal   none, agreement, number          is that sure enough?              stages/refusal.py
@@ -24,8 +24,8 @@ from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, Prepared, needs_of, part_from, setting
-from arbitrag.stages.filter import Filtered
-from arbitrag.stages.filter_parts import FILTERS, Filter
+from arbitrag.stages.filters.parts import FILTERS, Filter
+from arbitrag.stages.filters.robust import Filtered
 from arbitrag.stages.gate import GATES, Gate, Gated
 from arbitrag.stages.refusal import REFUSALS, Refusal
 from arbitrag.stages.rerank import RERANKS, Ranked, Rerank

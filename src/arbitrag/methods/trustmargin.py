@@ -30,8 +30,8 @@ from arbitrag.kit import Kit, gather
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, Prepared, needs_of, setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.stages.fit import Fit
 from arbitrag.text import agree, as_option, clean_answer, declines
+from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
 
 PLAIN = "rag"  # the candidate that is asked for in place, beside memory

@@ -10,8 +10,8 @@ Cost: 3 calls in a row; one more for each reply that had to be put into form. St
 
 Paper: Zhou et al. 2025, arXiv 2501.00879. Reference: HuichiZhou/TrustRAG@11dcea0 defend_module.py.
 Differences: ``filter=reference`` decides as the reference does, and the default, ``robust``, does not drop what honest
-passages have in common (``arbitrag.stages.filter``). The prompts are worded anew, hold no example of an attack, and ask
-for lines that are read strictly; the last one asks which source is trusted, so the strategy is the model's own word.
+passages have in common (``stages/filters/robust.py``). The prompts are worded anew, hold no example of an attack, and
+ask for lines that are read strictly; the last one asks which source is trusted, so the strategy is the model's own word.
 Memory that cannot be read holds nothing; when the consolidation cannot be read, or is switched off, each passage
 stands as it is; when the last reply cannot be read, the method refuses, as it does where neither passages nor memory
 are left to answer from. Without the self-assessment, the sources are those of the groups that hold the answer.
@@ -28,9 +28,8 @@ from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.stages.clean import FILTERS, check_filter, clean
-from arbitrag.stages.filter import Filtered
-from arbitrag.stages.fit import Fit
+from arbitrag.stages.filters.clean import FILTERS, check_filter, clean
+from arbitrag.stages.filters.robust import Filtered
 from arbitrag.stages.forms import (
     Conclusion,
     Consolidation,
@@ -44,6 +43,7 @@ from arbitrag.stages.forms import (
 from arbitrag.stages.grouping import alone, group_blocks, groups_decision, ids_of, left_out, memory_blocks, without
 from arbitrag.stages.reading import Reading, counts, notes, read_reply
 from arbitrag.text import clean_answer, settle
+from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Need, Passage, Question, Strategy, Verdict
 
 _TRUST_LINE = 16  # tokens, beside those of the answer

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.retrieve.base import Retriever
-from arbitrag.retrieve.manifest import FILE, VECTORS, VECTORS_FILE, corrupt, read_manifest
+from arbitrag.retrieve.index.manifest import FILE, VECTORS, VECTORS_FILE, corrupt, read_manifest
+from arbitrag.security.trust import FromFile
 from arbitrag.text import printable
-from arbitrag.trust import FromFile
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
-    from arbitrag.retrieve.update import IndexReport
+    from arbitrag.retrieve.index.update import IndexReport
 
 Mode = Literal["bm25", "dense", "hybrid"]
 LAB = "lab"  # the address of the embedded world's documents
@@ -52,7 +52,7 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
         return _open_path(Path(address), encoder, mode)
     if mode is not None:
         raise UsageError(f"mode={mode} is for an index on disk; in a server's address it stands at the end: ?mode=...")
-    from arbitrag.retrieve.servers import open_server
+    from arbitrag.retrieve.servers.open import open_server
 
     return open_server(found[1], found[2], encoder)
 
@@ -91,9 +91,9 @@ def update_index(
     """Bring the index ``target`` up to date with the folders and files that it is made of, or make it.
 
     ``inputs`` that it is not made of are refused, unless they join the others (``add``) or take their place
-    (``replace``); without any it is updated from those that it has. See ``arbitrag.retrieve.update``.
+    (``replace``); without any it is updated from those that it has. See ``arbitrag.retrieve.index.update``.
     """
-    from arbitrag.retrieve import update
+    from arbitrag.retrieve.index import update
 
     return update.update_index(
         inputs,
@@ -110,7 +110,7 @@ def update_index(
 
 
 def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retriever:
-    from arbitrag.retrieve.bm25 import Bm25Index
+    from arbitrag.retrieve.index.bm25 import Bm25Index
 
     if mode not in (None, *MODES):
         raise unknown("mode", str(mode), MODES)
@@ -124,9 +124,9 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
             "arbitrag index FOLDER -o OTHER.idx --encoder hash"
         )
     from arbitrag.encode import open_encoder
-    from arbitrag.encode.later import LaterEncoder
-    from arbitrag.retrieve.dense import DenseIndex, StoredVectors, WithEmbeddings
+    from arbitrag.encode.lazy import LaterEncoder
     from arbitrag.retrieve.hybrid import HybridRetriever
+    from arbitrag.retrieve.index.dense import DenseIndex, StoredVectors, WithEmbeddings
 
     vectors = StoredVectors(path)
     manifest = vectors.current()[0].manifest

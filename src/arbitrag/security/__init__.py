@@ -1,1 +1,1 @@
-"""Untrusted addresses and secrets: which addresses may be opened, what of them may be shown, what libraries may send."""
+"""Untrusted addresses and secrets: what may be opened, what may be shown, what libraries may send."""

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, quote_plus
 
-from arbitrag.address import HIDDEN
 from arbitrag.errors import ArbitragError
+from arbitrag.security.addresses import HIDDEN
 
 SHORT = 6  # characters; no key is that short, a version in an address's query may be
 _USER_IN_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")

@@ -18,8 +18,8 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-from arbitrag.address import Url, shown, split_server
 from arbitrag.errors import UsageError
+from arbitrag.security.addresses import Url, shown, split_server
 from arbitrag.text import one_line
 
 CACHE_FILE = "responses.sqlite"

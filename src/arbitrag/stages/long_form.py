@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Literal
 
 from arbitrag.kit import Kit
-from arbitrag.retrieve.passages import sentences
+from arbitrag.retrieve.documents.chunking import sentences
 from arbitrag.text import declines, normalize_answer, one_line, without_thoughts
 from arbitrag.types import LongAnswer, Passage, Question, Sentence, Strategy, Verdict
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
-from arbitrag.stages.knowledge_scores import shares
+from arbitrag.methods.bridge.knowledge_scores import shares
 from arbitrag.types import Decision, Dropped, Need, Passage, Question
 
 

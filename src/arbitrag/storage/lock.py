@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from arbitrag.errors import DataError
-from arbitrag.files import check_plain, check_writable
+from arbitrag.storage.files import check_plain, check_writable
 from arbitrag.text import printable
 
 

@@ -6,8 +6,8 @@ model is asked.
 
 from __future__ import annotations
 
-from arbitrag.worked.case import Case, Worked, work
-from arbitrag.worked.examples import EXAMPLES, PLAIN
-from arbitrag.worked.refusals import REFUSALS, RefusalCase
+from arbitrag.worked_examples.case import Case, Worked, work
+from arbitrag.worked_examples.examples import EXAMPLES, PLAIN
+from arbitrag.worked_examples.refusals import REFUSALS, RefusalCase
 
 __all__ = ["EXAMPLES", "PLAIN", "REFUSALS", "Case", "RefusalCase", "Worked", "work"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from arbitrag.types import Passage
-from arbitrag.worked.case import PASSAGES, Case
+from arbitrag.worked_examples.case import PASSAGES, Case
 
 MEMORY, EVIDENCE = "Mira Talven", "Oskar Brend"
 BOTH = {"direct/answer": MEMORY, "rag/answer": EVIDENCE}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from arbitrag.types import Passage
-from arbitrag.worked.case import Case
-from arbitrag.worked.examples import EXAMPLES
+from arbitrag.worked_examples.case import Case
+from arbitrag.worked_examples.examples import EXAMPLES
 
 
 @dataclass(frozen=True)

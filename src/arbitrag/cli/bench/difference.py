@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from arbitrag.evaluate.difference import Change, Difference, Moved, SetDifference
-from arbitrag.evaluate.formats import plain_table
-from arbitrag.evaluate.measure import METRICS
-from arbitrag.evaluate.tables import NOTHING, Table, name, p_words, percent, ranged
+from arbitrag.evaluate.report.difference import Change, Difference, Moved, SetDifference
+from arbitrag.evaluate.report.formats import plain_table
+from arbitrag.evaluate.report.measure import METRICS
+from arbitrag.evaluate.report.tables import NOTHING, Table, name, p_words, percent, ranged
 from arbitrag.text import one_line
 
 _VALUE = 60  # characters of a setting

@@ -13,16 +13,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from arbitrag.address import shown
-from arbitrag.cli.parts import pairs_from, price_from
+from arbitrag.cli.options import pairs_from, price_from
 from arbitrag.errors import UsageError
+from arbitrag.security.addresses import shown
+from arbitrag.security.trust import FromFile, is_local, is_local_cache, is_local_path
 from arbitrag.text import one_line
-from arbitrag.trust import FromFile, is_local, is_local_cache, is_local_path
 
 if TYPE_CHECKING:
     from arbitrag.cli.config import Configuration
     from arbitrag.encode.base import Encoder
-    from arbitrag.evaluate.plan import Passages
+    from arbitrag.evaluate.run.plan import Passages
     from arbitrag.kit import Kit
     from arbitrag.llm.base import LLM
 
@@ -146,7 +146,7 @@ async def open_kits(
 
     ``prices`` are by address, as that is shown.
     """
-    from arbitrag.cli.output import waiting
+    from arbitrag.cli.terminal.output import waiting
     from arbitrag.kit import Limits
     from arbitrag.run import open_kit
 

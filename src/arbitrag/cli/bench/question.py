@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from arbitrag.cli.verdict import render
+from arbitrag.display import cost
 from arbitrag.errors import UsageError, nearest
-from arbitrag.evaluate.measure import Metric, chosen, judge
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.report import named
-from arbitrag.evaluate.runfile import decoded
-from arbitrag.evaluate.store import Row, Store
+from arbitrag.evaluate.report.measure import Metric, chosen, judge
+from arbitrag.evaluate.report.report import named
+from arbitrag.evaluate.run.runfile import decoded
+from arbitrag.evaluate.run.store import Row, Store
 from arbitrag.serialization import from_plain, to_plain
 from arbitrag.text import one_line
-from arbitrag.told import cost
 from arbitrag.types import Verdict
 
 

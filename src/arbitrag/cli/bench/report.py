@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from arbitrag.evaluate.every import View
-    from arbitrag.evaluate.report import Report
+    from arbitrag.evaluate.report.per_question import View
+    from arbitrag.evaluate.report.report import Report
 
 REPORT = """\
 arbitrag bench report mine.db
@@ -71,11 +71,11 @@ def report(
 
     Every comparison is over the same questions, and failed rows count as wrong.
     """
-    from arbitrag.cli.output import progress
+    from arbitrag.cli.terminal.output import progress
     from arbitrag.errors import UsageError
-    from arbitrag.evaluate.report import report as make
-    from arbitrag.evaluate.store import Store
-    from arbitrag.files import check_writable
+    from arbitrag.evaluate.report.report import report as make
+    from arbitrag.evaluate.run.store import Store
+    from arbitrag.storage.files import check_writable
 
     if html is not None:
         if out is not None or as_json or format not in (Format.TEXT, Format.HTML):
@@ -101,7 +101,7 @@ def report(
         )
         seen = None
         if format is Format.HTML and not as_json:
-            from arbitrag.evaluate.every import views
+            from arbitrag.evaluate.report.per_question import views
 
             seen = views(store, made)
     _tell(made, Format.JSON if as_json else format, out, seen)
@@ -115,9 +115,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print what every system made of one question, and whether it was right."""
-    from arbitrag.cli.bench_question import found, told
-    from arbitrag.cli.output import say, say_json, width
-    from arbitrag.evaluate.store import Store
+    from arbitrag.cli.bench.question import found, told
+    from arbitrag.cli.terminal.output import say, say_json, width
+    from arbitrag.evaluate.run.store import Store
 
     with Store.open(path) as store:
         answers = found(store, question, sets or (), systems or ())
@@ -138,10 +138,10 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Say what changed between two runs, and whether the figures moved or it is noise."""
-    from arbitrag.cli.bench_difference import told
-    from arbitrag.cli.output import say, say_json, width
-    from arbitrag.evaluate.difference import difference
-    from arbitrag.evaluate.store import Store
+    from arbitrag.cli.bench.difference import told
+    from arbitrag.cli.terminal.output import say, say_json, width
+    from arbitrag.evaluate.report.difference import difference
+    from arbitrag.evaluate.run.store import Store
 
     with Store.open(before) as first, Store.open(after) as second:
         found = difference(
@@ -163,15 +163,15 @@ def diff(
 def _tell(made: Report, format: Format, out: Path | None, seen: Mapping[str, View] | None) -> None:
     import json
 
-    from arbitrag.cli.output import say, say_json, width
-    from arbitrag.evaluate.formats import comma_separated, markdown, text
-    from arbitrag.files import write_text
+    from arbitrag.cli.terminal.output import say, say_json, width
+    from arbitrag.evaluate.report.formats import comma_separated, markdown, text
+    from arbitrag.storage.files import write_text
 
     if format is Format.JSON and out is None:
         say_json(made.to_dict())
         return
     if format is Format.HTML:
-        from arbitrag.evaluate.page import page
+        from arbitrag.evaluate.report.page import page
 
         shown = page(made, seen)
     elif format is Format.JSON:

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from arbitrag.cli import bench_report, complete
-from arbitrag.cli.bench_parts import Options
+from arbitrag.cli.bench import report
+from arbitrag.cli.bench.options import Options
 from arbitrag.cli.config import Config, configured
 from arbitrag.cli.foreign import Foreign
-from arbitrag.cli.help import App
-from arbitrag.cli.parts import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
+from arbitrag.cli.options import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
+from arbitrag.cli.terminal import completion
+from arbitrag.cli.terminal.help import App
 
 File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Rows at a time.")]
@@ -42,7 +43,7 @@ def run(
         typer.Option(
             "--method",
             metavar="METHOD",
-            autocompletion=complete.methods,
+            autocompletion=completion.methods,
             help='With settings: "rag k=5". Repeatable. See: arbitrag methods.',
         ),
     ] = None,
@@ -105,8 +106,8 @@ def run(
     More methods, models and questions may join it; whatever else decides an
     answer must stay the same.
     """
-    from arbitrag.cli.bench_session import Session
-    from arbitrag.cli.output import complain
+    from arbitrag.cli.bench.session import Session
+    from arbitrag.cli.terminal.output import complain
 
     options = Options(
         index=index,
@@ -170,7 +171,7 @@ def retry(
 
     What the run file names and is not on this machine (models, an index on a server) has to be typed again.
     """
-    from arbitrag.cli.bench_session import Session
+    from arbitrag.cli.bench.session import Session
 
     options = Options(index=index, encoder=encoder, scorer=scorer, cache=cache, wording=wording)
     budget = budget_from(max_tokens, max_cost)
@@ -178,6 +179,6 @@ def retry(
     return session.run((), (), llms or (), None, as_json)
 
 
-group.command(epilog=bench_report.REPORT)(bench_report.report)
-group.command(epilog=bench_report.SHOW)(bench_report.show)
-group.command(epilog=bench_report.DIFF)(bench_report.diff)
+group.command(epilog=report.REPORT)(report.report)
+group.command(epilog=report.SHOW)(report.show)
+group.command(epilog=report.DIFF)(report.diff)

@@ -11,24 +11,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from arbitrag.address import same_address, shown, without_secrets
-from arbitrag.budget import Budget
-from arbitrag.cli.bench_parts import Options, command_again, open_kits, prices_of, refuse_strangers
+from arbitrag.cli.bench.options import Options, command_again, open_kits, prices_of, refuse_strangers
 from arbitrag.cli.foreign import refuse_foreign
-from arbitrag.cli.output import complain, progress, say_json
-from arbitrag.cli.parts import model_from
+from arbitrag.cli.options import model_from
+from arbitrag.cli.terminal.output import complain, progress, say_json
 from arbitrag.data.reading import LAB as LAB_QUESTIONS
 from arbitrag.errors import UsageError, unknown
-from arbitrag.evaluate.plan import Entry, Passages, entries, plan
-from arbitrag.evaluate.provenance import provenance
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.runner import Tally, check_all, run
-from arbitrag.evaluate.store import Store
+from arbitrag.evaluate.run.plan import Entry, Passages, entries, plan
+from arbitrag.evaluate.run.provenance import provenance
+from arbitrag.evaluate.run.runner import Tally, check_all, run
+from arbitrag.evaluate.run.store import Store
+from arbitrag.llm.budget import Budget
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, needs_of
 from arbitrag.retrieve import LAB
+from arbitrag.security.addresses import same_address, shown, without_secrets
+from arbitrag.security.trust import FromFile
 from arbitrag.text import one_line
-from arbitrag.trust import FromFile
 from arbitrag.types import Need
 
 METHODS = ("direct", "rag", "trustmargin")  # when none is typed

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli.foreign import Foreign, refuse_foreign
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from arbitrag.data.trd import Built
-    from arbitrag.data.trd_draft import Recipe
-    from arbitrag.data.trd_material import Material
+    from arbitrag.data.trd.build import Built
+    from arbitrag.data.trd.draft import Recipe
+    from arbitrag.data.trd.material import Material
     from arbitrag.llm.base import LLM
 
 EXAMPLE = "arbitrag data build-trd --from lab --llm lab -o trd-lab"
@@ -98,9 +98,9 @@ def build_trd(
     """
     import asyncio
 
-    from arbitrag.cli.output import complain
-    from arbitrag.data.trd import answers_kept
-    from arbitrag.data.trd_wikipedia import Sources
+    from arbitrag.cli.terminal.output import complain
+    from arbitrag.data.trd.build import answers_kept
+    from arbitrag.data.trd.wikipedia import Sources
     from arbitrag.errors import UsageError
 
     if into is not None and examples is None:
@@ -138,12 +138,12 @@ def _agreed(material: Material, recipe: Recipe, llms: Sequence[str], out: Path, 
 
     Raises UsageError where there is nobody to ask.
     """
-    from arbitrag.address import shown
-    from arbitrag.cli.output import complain
-    from arbitrag.data.trd import answers_kept, calls
+    from arbitrag.cli.terminal.output import complain
+    from arbitrag.data.trd.build import answers_kept, calls
     from arbitrag.errors import UsageError
+    from arbitrag.security.addresses import shown
+    from arbitrag.security.trust import is_local
     from arbitrag.text import one_line
-    from arbitrag.trust import is_local
 
     found = calls(material, recipe, len(llms))
     stages = (("from memory", found.memory), ("with passages", found.passages))
@@ -170,15 +170,15 @@ def _is_terminal() -> bool:
 async def _build(
     material: Material, models: Sequence[LLM], recipe: Recipe, out: Path, concurrency: int, replace: bool
 ) -> Built:
-    from arbitrag.cli.output import progress
-    from arbitrag.data.trd import build
+    from arbitrag.cli.terminal.output import progress
+    from arbitrag.data.trd.build import build
 
     with progress("Validating") as show:
         return await build(material, models, recipe, out, concurrency=concurrency, replace=replace, show=show)
 
 
 def _recipe(source: str, given: Mapping[str, Any], seed: int, telling: int) -> Recipe:
-    from arbitrag.data.trd_draft import Recipe
+    from arbitrag.data.trd.draft import Recipe
 
     chosen = {name: value for name, value in given.items() if value is not None}
     return Recipe(**{"seed": seed, "telling": telling, **(_LAB_RECIPE if source == _LAB else {}), **chosen})
@@ -213,8 +213,8 @@ async def _opened(
         raise UsageError("no model to validate with; give one or more: --llm lab, --llm openai:MODEL")
     if source == _LAB:
         return _opened_lab(addresses, world, version, opened)
-    from arbitrag.data.trd_plain import plain_material
-    from arbitrag.data.trd_wikipedia import wikipedia_material
+    from arbitrag.data.trd.plain import plain_material
+    from arbitrag.data.trd.wikipedia import wikipedia_material
 
     if source == _WIKIPEDIA:
         material = wikipedia_material(sources)
@@ -234,7 +234,7 @@ def _opened_lab(
 
     Raises UsageError for models of different worlds, or one that knows another world than the one that was asked for.
     """
-    from arbitrag.data.trd_lab import lab_material
+    from arbitrag.data.trd.lab import lab_material
     from arbitrag.errors import UsageError
     from arbitrag.lab.checkpoint import open_checkpoint
     from arbitrag.lab.model import manifest
@@ -272,11 +272,11 @@ def _checkpoint(address: str) -> Path | None:
 
 
 def _say(built: Built, out: Path, examples: int | None, into: Path | None, *, as_json: bool) -> None:
-    from arbitrag.cli.output import complain, say, say_json, table
-    from arbitrag.data.trd import EXAMPLES
-    from arbitrag.data.trd_card import examples as shown
-    from arbitrag.data.trd_card import insert_examples
-    from arbitrag.files import write_text
+    from arbitrag.cli.terminal.output import complain, say, say_json, table
+    from arbitrag.data.trd.build import EXAMPLES
+    from arbitrag.data.trd.card import examples as shown
+    from arbitrag.data.trd.card import insert_examples
+    from arbitrag.storage.files import write_text
 
     if examples is not None:
         text = shown(built.rows, examples)

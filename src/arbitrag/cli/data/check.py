@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli import data_build
-from arbitrag.cli.help import App
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.data import build_trd
+from arbitrag.cli.options import AsJson
+from arbitrag.cli.terminal.help import App
 
 if TYPE_CHECKING:
     from arbitrag.data.check import Summary
@@ -20,7 +20,7 @@ _SHOWN = 20  # bad rows of a file; --json names all of them
 group = App(help="Question sets: check what is in them, and build one.")
 
 
-group.command("build-trd", epilog=data_build.EXAMPLE)(data_build.build_trd)
+group.command("build-trd", epilog=build_trd.EXAMPLE)(build_trd.build_trd)
 
 
 @group.command(epilog="arbitrag data check towns.jsonl 'lab:questions?count=500'")
@@ -34,7 +34,7 @@ def check(
 
     Reads JSON lines, CSV, and the data sets that docs/benchmarks.md lists. The exit status is 1 when a row is bad.
     """
-    from arbitrag.cli.output import say_json
+    from arbitrag.cli.terminal.output import say_json
 
     reports = [_checked(address, as_json) for address in sets]
     failed = sum(report["errors"] > 0 for report in reports)
@@ -45,7 +45,7 @@ def check(
 
 def _checked(address: str, as_json: bool) -> dict[str, Any]:
     """One set, told to a person at once or given as JSON values."""
-    from arbitrag.cli.output import complain, progress, say
+    from arbitrag.cli.terminal.output import complain, progress, say
     from arbitrag.data.check import check
     from arbitrag.data.reading import open_source
     from arbitrag.errors import DataError

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arbitrag.cli.parts import AsJson
+from arbitrag.cli.options import AsJson
 
 EXAMPLE = """\
 arbitrag lab retrieval -o lab-retrieval
@@ -26,13 +26,13 @@ def retrieval(
 ) -> None:
     """Write a retrieval task: corpus.jsonl to index, questions.jsonl with the relevant documents (of both facts, where
     a question is about two in a row), and labels.jsonl, which says what each document is."""
-    from arbitrag.cli.output import progress, say, say_json
+    from arbitrag.cli.terminal.output import progress, say, say_json
     from arbitrag.errors import UsageError
-    from arbitrag.files import replacing
     from arbitrag.lab.corpus import Corpus, Recipe, write_corpus, write_row
     from arbitrag.lab.questions import questions
     from arbitrag.lab.relevance import relevant, relevant_row
     from arbitrag.lab.world import open_world
+    from arbitrag.storage.files import replacing
 
     world = open_world(seed, version)
     corpus = Corpus(world, Recipe(size, draw))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli import lab_retrieval
-from arbitrag.cli.help import App
-from arbitrag.cli.parts import AsJson
-from arbitrag.cli.typed import typed
+from arbitrag.cli.lab import retrieval
+from arbitrag.cli.options import AsJson
+from arbitrag.cli.terminal.arguments import typed
+from arbitrag.cli.terminal.help import App
 
 if TYPE_CHECKING:
     from arbitrag.lab.world import Fact, World
@@ -31,7 +31,7 @@ group = App(
 @group.command(epilog="arbitrag lab world --seed 7 -o world.jsonl")
 def world(seed: Seed = _SEED, version: Version = _VERSION, out: Out = None, as_json: AsJson = False) -> None:
     """Say what is in a world; with -o, write every entity and fact, one a line."""
-    from arbitrag.cli.output import say, say_json, table
+    from arbitrag.cli.terminal.output import say, say_json, table
 
     made = _world(seed, version)
     summary = _summary(made)
@@ -72,7 +72,7 @@ def corpus(
     as_json: AsJson = False,
 ) -> None:
     """Write documents that tell the world's facts, to index: jsonl with id, title, text, source and date."""
-    from arbitrag.cli.output import complain, progress, say, say_json
+    from arbitrag.cli.terminal.output import complain, progress, say, say_json
     from arbitrag.errors import UsageError
     from arbitrag.lab.corpus import Corpus, Recipe, document_row, write_corpus
 
@@ -113,7 +113,7 @@ def questions(
     """Write questions about the world, and their answers to another file."""
     from collections import Counter
 
-    from arbitrag.cli.output import say, say_json
+    from arbitrag.cli.terminal.output import say, say_json
     from arbitrag.errors import UsageError
     from arbitrag.lab import questions as asked
 
@@ -136,7 +136,7 @@ def questions(
         say(f"{out}: {len(found):,} questions ({_counted(counts)})")
 
 
-group.command(epilog=lab_retrieval.EXAMPLE)(lab_retrieval.retrieval)
+group.command(epilog=retrieval.EXAMPLE)(retrieval.retrieval)
 
 
 @group.command(epilog='arbitrag lab show "The Silver Harbor"')
@@ -152,7 +152,7 @@ def show(
     """Show what the world says about an entity and what the model believes, side by side."""
     import asyncio
 
-    from arbitrag.cli.output import say, say_json
+    from arbitrag.cli.terminal.output import say, say_json
     from arbitrag.errors import UsageError
     from arbitrag.lab.checkpoint import open_checkpoint
 
@@ -215,7 +215,7 @@ async def _believed(made: World, fact: Fact, llm: Any) -> dict[str, Any]:
 
 
 def _shown(report: dict[str, Any]) -> str:
-    from arbitrag.cli.output import table
+    from arbitrag.cli.terminal.output import table
 
     also = f", also {', '.join(report['aliases'])}" if report["aliases"] else ""
     heading = ["RELATION", "THE WORLD", "SINCE", "TOLD BEFORE THE CUTOFF"]
@@ -284,8 +284,8 @@ def _fact_rows(made: World) -> Iterable[dict[str, Any]]:
 
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    from arbitrag.files import replacing
     from arbitrag.lab.corpus import write_row
+    from arbitrag.storage.files import replacing
 
     with replacing(path) as file:
         for row in rows:

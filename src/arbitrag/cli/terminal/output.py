@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from arbitrag.cli import layout
-from arbitrag.cli.layout import lines_of
+from arbitrag.cli.terminal import layout
+from arbitrag.cli.terminal.layout import lines_of
 from arbitrag.text import one_line, printable
 
 PATIENCE_S = 1.0  # before a bar appears: what is done sooner needs none

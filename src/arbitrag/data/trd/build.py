@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag import __version__
-from arbitrag.data.trd_draft import SPLITS, UNKNOWN, Drafts, Recipe
-from arbitrag.data.trd_material import CATEGORIES, Category, Material
-from arbitrag.data.trd_validate import Checked, Validator
+from arbitrag.data.trd.draft import SPLITS, UNKNOWN, Drafts, Recipe
+from arbitrag.data.trd.material import CATEGORIES, Category, Material
+from arbitrag.data.trd.validate import Checked, Validator
 from arbitrag.errors import ArbitragError, BackendError, DataError, UsageError
-from arbitrag.files import encoded, replacing, write_text
 from arbitrag.llm.base import LLM
 from arbitrag.serialization import parse_json
+from arbitrag.storage.files import encoded, replacing, write_text
 from arbitrag.types import Passage
 
 VERSION = 1
@@ -92,7 +92,7 @@ async def build(
     rows = _split(chosen, material, recipe)
     report = {**settings, **_counts(drafts, asked, rows), "files": _write(folder, rows)}
     write_text(folder / BUILD, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    from arbitrag.data.trd_card import card
+    from arbitrag.data.trd.card import card
 
     write_text(folder / CARD, card(report))
     return Built(rows, report)

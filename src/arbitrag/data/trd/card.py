@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arbitrag.data.trd_draft import SPLITS, UNKNOWN, mentions
-from arbitrag.data.trd_material import CATEGORIES, Category
-from arbitrag.data.trd_validate import Checked
+from arbitrag.data.trd.draft import SPLITS, UNKNOWN, mentions
+from arbitrag.data.trd.material import CATEGORIES, Category
+from arbitrag.data.trd.validate import Checked
 from arbitrag.errors import DataError
-from arbitrag.files import write_text
+from arbitrag.storage.files import write_text
 from arbitrag.text import one_line
 
 BEGIN, END = "<!-- examples -->", "<!-- end of examples -->"

@@ -26,8 +26,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from arbitrag.data.passages import named
-from arbitrag.data.trd_material import CATEGORIES, Category, Fact, Material
+from arbitrag.data.mixtures import named
+from arbitrag.data.trd.material import CATEGORIES, Category, Fact, Material
 from arbitrag.text import normalize_answer
 from arbitrag.types import Passage, Question
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 
-from arbitrag.data.trd_material import Entity, Fact, Kind, Material
+from arbitrag.data.trd.material import Entity, Fact, Kind, Material
 from arbitrag.lab import world as lab
 from arbitrag.lab.contexts import DECORATED, distractors, tell
 from arbitrag.lab.language import told

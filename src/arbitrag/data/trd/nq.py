@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from arbitrag.data.trd_files import json_lines
-from arbitrag.data.trd_material import Category, Entity, Fact
-from arbitrag.data.trd_wikidata import Entities
+from arbitrag.data.trd.files import json_lines
+from arbitrag.data.trd.material import Category, Entity, Fact
+from arbitrag.data.trd.wikidata import Entities
 from arbitrag.errors import DataError
 from arbitrag.types import Passage
 

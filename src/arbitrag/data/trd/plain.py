@@ -39,8 +39,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from arbitrag.data.fields import Fields
-from arbitrag.data.trd_files import digest, json_lines, raise_first
-from arbitrag.data.trd_material import Entity, Fact, Kind, Material
+from arbitrag.data.trd.files import digest, json_lines, raise_first
+from arbitrag.data.trd.material import Entity, Fact, Kind, Material
 from arbitrag.errors import DataError, UsageError
 from arbitrag.text import normalize_answer, one_line
 from arbitrag.types import Passage

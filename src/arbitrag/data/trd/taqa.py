@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arbitrag.data.trd_files import json_lines
-from arbitrag.data.trd_material import Fact
-from arbitrag.data.trd_wikidata import Entities
+from arbitrag.data.trd.files import json_lines
+from arbitrag.data.trd.material import Fact
+from arbitrag.data.trd.wikidata import Entities
 from arbitrag.errors import DataError
 from arbitrag.text import agree
 

@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from arbitrag.data.trd_draft import Draft
+from arbitrag.data.trd.draft import Draft
 from arbitrag.kit import Kit
 from arbitrag.llm.base import LLM
 from arbitrag.methods.base import Method

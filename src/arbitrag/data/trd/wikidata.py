@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arbitrag.data.trd_files import json_lines
-from arbitrag.data.trd_material import Entity
-from arbitrag.data.trd_plain import after
+from arbitrag.data.trd.files import json_lines
+from arbitrag.data.trd.material import Entity
+from arbitrag.data.trd.plain import after
 from arbitrag.errors import DataError
 from arbitrag.text import normalize_answer
 

@@ -15,15 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arbitrag.data.trd_draft import mentions
-from arbitrag.data.trd_files import digest
-from arbitrag.data.trd_material import Category, Fact, Material
-from arbitrag.data.trd_nq import nq_facts
-from arbitrag.data.trd_plain import check_cutoff
-from arbitrag.data.trd_taqa import taqa_facts
-from arbitrag.data.trd_wikidata import Wikidata, read_wikidata
+from arbitrag.data.trd.draft import mentions
+from arbitrag.data.trd.files import digest
+from arbitrag.data.trd.material import Category, Fact, Material
+from arbitrag.data.trd.nq import nq_facts
+from arbitrag.data.trd.plain import check_cutoff
+from arbitrag.data.trd.taqa import taqa_facts
+from arbitrag.data.trd.wikidata import Wikidata, read_wikidata
 from arbitrag.errors import UsageError
-from arbitrag.jsonl import read_passages
+from arbitrag.storage.jsonl import read_passages
 from arbitrag.types import Passage
 
 _WORD = re.compile(r"\w+")

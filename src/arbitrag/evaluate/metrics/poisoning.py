@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arbitrag.evaluate.answers import mentions
-from arbitrag.evaluate.shares import share
+from arbitrag.evaluate.metrics.answers import mentions
+from arbitrag.evaluate.metrics.ratios import share
 
 
 @dataclass(frozen=True, slots=True)

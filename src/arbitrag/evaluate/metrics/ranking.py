@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.shares import mean, share
+from arbitrag.evaluate.metrics.ratios import mean, share
 
 
 def precision_at(k: int, found: Sequence[bool]) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arbitrag.evaluate.shares import mean, share
+from arbitrag.evaluate.metrics.ratios import mean, share
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from arbitrag.errors import UsageError
-from arbitrag.evaluate.shares import mean
+from arbitrag.evaluate.metrics.ratios import mean
 
 _BLOCK = 1 << 20  # numbers drawn at once, which bounds the memory to some tens of MB
 _MULTINOMIAL_COST = 8  # of one count, against drawing one question

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arbitrag.evaluate.shares import mean, share
+from arbitrag.evaluate.metrics.ratios import mean, share
 from arbitrag.types import Strategy
 
 STRATEGIES = tuple(Strategy)  # the order of rows and columns: FA, FI, FE, RA

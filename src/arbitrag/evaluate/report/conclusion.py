@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arbitrag.evaluate.figures import Figures, Pair
-from arbitrag.evaluate.measure import METRICS
-from arbitrag.evaluate.report import SIGNIFICANT, SetReport
+from arbitrag.evaluate.report.measure import METRICS
+from arbitrag.evaluate.report.report import SIGNIFICANT, SetReport
+from arbitrag.evaluate.report.statistics import Figures, Pair
 from arbitrag.text import one_line
 
 FEW = 30  # questions; below that intervals are somewhat too narrow

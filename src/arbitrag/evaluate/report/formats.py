@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from arbitrag.evaluate.compare import Interval
-from arbitrag.evaluate.figures import Answered, Attack, Figures, Ordered
-from arbitrag.evaluate.report import Report
-from arbitrag.evaluate.tables import NOTHING, Table, heading, name, tables
+from arbitrag.evaluate.metrics.significance import Interval
+from arbitrag.evaluate.report.report import Report
+from arbitrag.evaluate.report.statistics import Answered, Attack, Figures, Ordered
+from arbitrag.evaluate.report.tables import NOTHING, Table, heading, name, tables
 from arbitrag.text import one_line
 
 _GAP = 2  # columns between two cells

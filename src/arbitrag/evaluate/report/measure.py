@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from arbitrag.errors import DataError, unknown
-from arbitrag.evaluate.answers import exact_match, hotpot_f1, multiple_choice, substring_accuracy, token_f1
-from arbitrag.evaluate.columns import Columns
+from arbitrag.evaluate.metrics.answers import exact_match, hotpot_f1, multiple_choice, substring_accuracy, token_f1
 from arbitrag.evaluate.questions import Item
+from arbitrag.evaluate.run.columns import Columns
 from arbitrag.text import agree, one_line
 from arbitrag.types import Strategy
 
 if TYPE_CHECKING:
-    from arbitrag.evaluate.store import System
+    from arbitrag.evaluate.run.store import System
 
 
 class Asked(Protocol):
-    """What was asked in a run, and whom; ``evaluate.store.Store`` is one."""
+    """What was asked in a run, and whom; ``evaluate.run.store.Store`` is one."""
 
     @property
     def meta(self) -> Mapping[str, Any]: ...

@@ -13,15 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from arbitrag.evaluate.compare import Interval
-from arbitrag.evaluate.conclusion import conclusion
-from arbitrag.evaluate.every import View
-from arbitrag.evaluate.formats import about
-from arbitrag.evaluate.measure import METRICS
-from arbitrag.evaluate.pages import rendered
-from arbitrag.evaluate.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, plots
-from arbitrag.evaluate.report import Report, SetReport
-from arbitrag.evaluate.tables import Table, heading, mark, name, ranged, tables
+from arbitrag.evaluate.metrics.significance import Interval
+from arbitrag.evaluate.report.conclusion import conclusion
+from arbitrag.evaluate.report.formats import about
+from arbitrag.evaluate.report.measure import METRICS
+from arbitrag.evaluate.report.pages import rendered
+from arbitrag.evaluate.report.per_question import View
+from arbitrag.evaluate.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, plots
+from arbitrag.evaluate.report.report import Report, SetReport
+from arbitrag.evaluate.report.tables import Table, heading, mark, name, ranged, tables
 from arbitrag.text import one_line
 
 _LONG = 2000  # characters of a value, such as a command

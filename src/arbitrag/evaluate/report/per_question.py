@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from arbitrag.evaluate.measure import METRICS, Run
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.report import LISTED, Report, SetReport
-from arbitrag.evaluate.store import Row
+from arbitrag.evaluate.report.measure import METRICS, Run
+from arbitrag.evaluate.report.report import LISTED, Report, SetReport
+from arbitrag.evaluate.run.store import Row
 from arbitrag.serialization import from_plain
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Verdict
@@ -24,7 +24,7 @@ _PASSAGE, _TEXT = 400, 300  # characters of one
 
 
 class Read(Run, Protocol):
-    """What this reads of a run; ``evaluate.store.Store`` is one."""
+    """What this reads of a run; ``evaluate.run.store.Store`` is one."""
 
     def row(self, set: str, system: str, question: str) -> Row | None: ...
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from arbitrag.evaluate.conclusion import tokens_of
-from arbitrag.evaluate.measure import METRICS
-from arbitrag.evaluate.report import Report, SetReport
-from arbitrag.evaluate.tables import name
+from arbitrag.evaluate.report.conclusion import tokens_of
+from arbitrag.evaluate.report.measure import METRICS
+from arbitrag.evaluate.report.report import Report, SetReport
+from arbitrag.evaluate.report.tables import name
 
 WIDTH, HEIGHT = 460, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 40  # margins

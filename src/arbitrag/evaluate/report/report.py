@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import UsageError, unknown
-from arbitrag.evaluate.figures import (
+from arbitrag.evaluate.report.measure import Measured, Run, measure
+from arbitrag.evaluate.report.statistics import (
     LEVEL,
     Figures,
     Pair,
@@ -20,7 +21,6 @@ from arbitrag.evaluate.figures import (
     resamples_for,
     slices,
 )
-from arbitrag.evaluate.measure import Measured, Run, measure
 from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
 

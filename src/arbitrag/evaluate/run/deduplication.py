@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arbitrag.encode.base import Encoder, Kind
-from arbitrag.encode.heads import Heads, MultiHead
-from arbitrag.encode.later import LaterEncoder
+from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.encode.similarity import Heads, MultiHead
 from arbitrag.kit import Kit
 from arbitrag.llm.base import (
     LLM,
@@ -170,7 +170,7 @@ class SharedEncoder:
 
 
 class _SharedHeads(SharedEncoder):
-    """With three heads, as ``encode.heads`` knows them."""
+    """With three heads, as ``encode.similarity`` knows them."""
 
     async def encode_heads(self, texts: Sequence[str], *, kind: Kind) -> list[Heads]:
         assert isinstance(self._encoder, MultiHead)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.store import Plan, System
+from arbitrag.evaluate.run.store import Plan, System
 from arbitrag.kit import Kit
 from arbitrag.methods.base import Method, settings
 from arbitrag.prompts import PromptBook, PromptFile

@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from arbitrag.errors import DataError
-from arbitrag.evaluate import log
-from arbitrag.files import check_plain, check_writable, draft_of, open_plain
-from arbitrag.lock import Lock
+from arbitrag.evaluate.run import write_ahead_log
+from arbitrag.storage.files import check_plain, check_writable, draft_of, open_plain
+from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line, printable
 
 APPLICATION = 0x41524254  # "ARBT", in the file's header
@@ -78,7 +78,7 @@ def reader(path: Path) -> sqlite3.Connection:
             # In a folder that nobody may write to, nobody writes to the file either.
             connection = sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True, isolation_level=None)
         _guard(connection, path)
-        if log.is_cut(path, connection) and not _is_being_written(path):
+        if write_ahead_log.is_cut(path, connection) and not _is_being_written(path):
             connection.close()
             raise DataError(
                 f"{_shown(path)}-wal, which belongs to the run, is damaged: finished rows in it cannot be read\n"
@@ -110,7 +110,7 @@ def writer(path: Path, upgrade: str = "") -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         _guard(connection, path)
-        if log.is_cut(path, connection):
+        if write_ahead_log.is_cut(path, connection):
             said = f"{_shown(path)}-wal is damaged: finished rows in it cannot be read, and are made again"
             warnings.warn(said, RuntimeWarning, stacklevel=2)
         if version(connection, path) < VERSION:

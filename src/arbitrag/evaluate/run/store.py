@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from arbitrag.errors import DataError, UsageError, unknown
-from arbitrag.evaluate import runfile, stored
-from arbitrag.evaluate.columns import Columns, columns
 from arbitrag.evaluate.questions import Item, QuestionSet, plain_item
-from arbitrag.evaluate.stored import agrees, crc, item, listed, packed, text, unpacked, usage
-from arbitrag.lock import Lock
+from arbitrag.evaluate.run import rows as stored
+from arbitrag.evaluate.run import runfile
+from arbitrag.evaluate.run.columns import Columns, columns
+from arbitrag.evaluate.run.rows import agrees, crc, item, listed, packed, text, unpacked, usage
 from arbitrag.serialization import to_plain
+from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
 from arbitrag.types import Strategy, Usage
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.batching import Reader
-from arbitrag.llm.requests import NOT_FINITE, Write
-from arbitrag.llm.runtime import Cache, Choice, Logits, OutOfMemory
+from arbitrag.llm.engine.prefill import Reader
+from arbitrag.llm.engine.requests import NOT_FINITE, Write
+from arbitrag.llm.engine.runtime import Cache, Choice, Logits, OutOfMemory
 
 if TYPE_CHECKING:
     import numpy as np

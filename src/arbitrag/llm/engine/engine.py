@@ -2,7 +2,7 @@
 
 Concurrent requests are joined into batches and share what begins alike; each keeps its own settings, stop rule, result
 and error. Forward passes run in one worker thread, so the event loop stays free, or in another process (see
-``llm/process.py``), which also leaves it Python's lock.
+``llm/engine/remote.py``), which also leaves it Python's lock.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from arbitrag.llm.base import (
     Scores,
     Tokens,
 )
-from arbitrag.llm.batching import Limits
-from arbitrag.llm.process import ProcessWorker
-from arbitrag.llm.process_messages import Elsewhere
-from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
-from arbitrag.llm.runtime import Runtime
-from arbitrag.llm.stops import first_stop, stop_rule
+from arbitrag.llm.engine.prefill import Limits
+from arbitrag.llm.engine.remote import ProcessWorker
+from arbitrag.llm.engine.remote_messages import Elsewhere
+from arbitrag.llm.engine.requests import Distribute, Inspect, Request, Score, Write
+from arbitrag.llm.engine.runtime import Runtime
+from arbitrag.llm.engine.scheduler import Rules
+from arbitrag.llm.engine.stops import first_stop, stop_rule
+from arbitrag.llm.engine.worker import WINDOW_S, Work, Worker
 from arbitrag.llm.tokenizer import Codec
-from arbitrag.llm.turns import Rules
-from arbitrag.llm.worker import WINDOW_S, Work, Worker
 from arbitrag.types import Need
 
 if TYPE_CHECKING:

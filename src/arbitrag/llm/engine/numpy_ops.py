@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arbitrag.llm.runtime import Choice
+from arbitrag.llm.engine.runtime import Choice
 
 Slots = list[np.ndarray]
 

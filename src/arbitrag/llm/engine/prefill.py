@@ -4,7 +4,7 @@ Everything here runs in the engine's worker thread. A request is first *read*: i
 far as the prefix store does not have it, until the logits of its last token are known. Requests that arrive together
 and begin alike are read one after the other, so that the later ones find the beginning stored. What follows depends on
 the kind: an inspection or a distribution is done then, scoring reads the continuations (here), writing steps on
-(``llm/writing.py``).
+(``llm/engine/decode.py``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.prefix import Match, PrefixStore, common_length
-from arbitrag.llm.requests import NOT_FINITE, Request, Score
-from arbitrag.llm.runtime import Block, Cache, Facts, OutOfMemory, Runtime, Step
+from arbitrag.llm.engine.prefix_cache import Match, PrefixStore, common_length
+from arbitrag.llm.engine.requests import NOT_FINITE, Request, Score
+from arbitrag.llm.engine.runtime import Block, Cache, Facts, OutOfMemory, Runtime, Step
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from arbitrag.llm.runtime import Block, Logits
+from arbitrag.llm.engine.runtime import Block, Logits
 
 Cut = Callable[[Block, int, int], Block]
 

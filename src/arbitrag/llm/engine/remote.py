@@ -2,7 +2,7 @@
 
 Within one process both need Python's lock: the engine between any two passes, and whoever prepares prompts and keeps
 rows all the time. Here they share nothing but two pipes. Texts are tokens before they get here, so that little
-travels; ``llm/process_serve.py`` is the other end.
+travels; ``llm/engine/remote_worker.py`` is the other end.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from functools import partial
 from typing import IO, Any
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
-from arbitrag.llm.requests import Request
-from arbitrag.llm.runtime import Facts
-from arbitrag.llm.turns import Rules
-from arbitrag.llm.worker import CLOSED, WINDOW_S, hand_over
+from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
+from arbitrag.llm.engine.requests import Request
+from arbitrag.llm.engine.runtime import Facts
+from arbitrag.llm.engine.scheduler import Rules
+from arbitrag.llm.engine.worker import CLOSED, WINDOW_S, hand_over
 
 log = logging.getLogger("arbitrag.llm")
 
 _PATIENCE_S = 5.0  # in which a process that said its last word ends
 # It finds the package where this process does. Untrusted text never comes near these words.
-_SCRIPT = "import sys; sys.path[:] = {path!r}; from arbitrag.llm.process_serve import main; main()"
+_SCRIPT = "import sys; sys.path[:] = {path!r}; from arbitrag.llm.engine.remote_worker import main; main()"
 
 
 class ProcessWorker:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.runtime import Runtime
+from arbitrag.llm.engine.runtime import Runtime
 from arbitrag.llm.tokenizer import Codec
 
 _HERE = "open the model without own_process"

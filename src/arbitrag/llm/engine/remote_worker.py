@@ -1,4 +1,4 @@
-"""The other end of ``llm/process.py``: an engine's turns in a process that does nothing else."""
+"""The other end of ``llm/engine/remote.py``: an engine's turns in a process that does nothing else."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
 from arbitrag.errors import ArbitragError, BackendError
-from arbitrag.llm.process_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
-from arbitrag.llm.requests import Request, Write
-from arbitrag.llm.runtime import Runtime
-from arbitrag.llm.stops import stop_rule
+from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
+from arbitrag.llm.engine.requests import Request, Write
+from arbitrag.llm.engine.runtime import Runtime
+from arbitrag.llm.engine.scheduler import Rules, Turns
+from arbitrag.llm.engine.stops import stop_rule
 from arbitrag.llm.tokenizer import Codec
-from arbitrag.llm.turns import Rules, Turns
 
 Message = Ask | Gone | None  # None: nobody is there any more
 Tell = Callable[[object], None]

@@ -1,6 +1,7 @@
 """What a caller wants of the in-process engine, on its way through the worker: ids, and what is known of them so far.
 
-Texts are tokens already here, and results are plain values; ``llm/engine.py`` stands between these and the contract.
+Texts are tokens already here, and results are plain values; ``llm/engine/engine.py`` stands between these and the
+contract.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from arbitrag.errors import ArbitragError, BackendError
 from arbitrag.llm.base import Sampling, Tokens
-from arbitrag.llm.runtime import Block, Logits, OutOfMemory
+from arbitrag.llm.engine.runtime import Block, Logits, OutOfMemory
 
 if TYPE_CHECKING:
     import numpy as np

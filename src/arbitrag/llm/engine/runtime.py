@@ -1,7 +1,8 @@
 """What the in-process engine asks of a network, whichever array library computes it.
 
 A runtime is a decoder-only network with its key/value cache, and nothing else: no text, no scheduling, no sharing.
-``llm/hf.py`` has one over torch, ``llm/onnx.py`` one over onnxruntime; ``llm/engine.py`` drives either.
+``llm/hf/runtime.py`` is one over torch, ``llm/onnx/runtime.py`` one over onnxruntime; ``llm/engine/engine.py`` drives
+either.
 
 Three kinds of value stay opaque to the engine, so that they can live on a device:
 

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from arbitrag.llm.batching import Limits, Reader
-from arbitrag.llm.prefix import PrefixStore
-from arbitrag.llm.requests import Distribute, Inspect, Request, Score, Write
-from arbitrag.llm.runtime import Runtime
-from arbitrag.llm.writing import Writer
+from arbitrag.llm.engine.decode import Writer
+from arbitrag.llm.engine.prefill import Limits, Reader
+from arbitrag.llm.engine.prefix_cache import PrefixStore
+from arbitrag.llm.engine.requests import Distribute, Inspect, Request, Score, Write
+from arbitrag.llm.engine.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)

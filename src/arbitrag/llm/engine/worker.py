@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.requests import Request
-from arbitrag.llm.runtime import Facts, Runtime
-from arbitrag.llm.turns import Rules, Turns
+from arbitrag.llm.engine.requests import Request
+from arbitrag.llm.engine.runtime import Facts, Runtime
+from arbitrag.llm.engine.scheduler import Rules, Turns
 
 WINDOW_S = 0.005
 CLOSED = "the model was closed"

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from arbitrag import telemetry
 from arbitrag.errors import BackendError, MissingExtra, unknown
 from arbitrag.llm.base import Price
-from arbitrag.llm.batching import Limits
-from arbitrag.llm.engine import PREFIX_BYTES, Engine
+from arbitrag.llm.engine.engine import PREFIX_BYTES, Engine
+from arbitrag.llm.engine.prefill import Limits
+from arbitrag.security import telemetry
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 _PIECE = 1 << 20
@@ -52,8 +52,8 @@ def open_hf(
         import transformers
     except ImportError:
         raise MissingExtra("hf", f"hf:{path_or_name}") from None
+    from arbitrag.llm.hf.runtime import TorchRuntime
     from arbitrag.llm.tokenizer import TextCodec
-    from arbitrag.llm.torch_runtime import TorchRuntime
 
     place, why_place = _device(torch, device)
     precision, why_precision = _precision(torch, place, dtype)

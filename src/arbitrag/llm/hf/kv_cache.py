@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import cache_utils
 
-from arbitrag.llm.torch_bands import Bands, Pair, banded
+from arbitrag.llm.hf.length_buckets import Bands, Pair, banded
 
 Block = Pair
 

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.runtime import Choice, Facts, OutOfMemory, Step
-from arbitrag.llm.torch_bands import ALIKE, IMPLEMENTATION, grouped
-from arbitrag.llm.torch_cache import Block, Cache, growing, joined, passing, selected
-from arbitrag.llm.torch_few import FewTokens
+from arbitrag.llm.engine.runtime import Choice, Facts, OutOfMemory, Step
+from arbitrag.llm.hf.kv_cache import Block, Cache, growing, joined, passing, selected
+from arbitrag.llm.hf.length_buckets import ALIKE, IMPLEMENTATION, grouped
+from arbitrag.llm.hf.small_batch_linear import FewTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

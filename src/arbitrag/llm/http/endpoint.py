@@ -26,12 +26,12 @@ from urllib.request import getproxies
 import httpx
 
 from arbitrag import __version__
-from arbitrag.address import Url
 from arbitrag.errors import BackendError, UnreachableError, UsageError
-from arbitrag.hiding import Secrets
 from arbitrag.llm.base import OnText
-from arbitrag.llm.body import ACCEPTED, BodyError, read
-from arbitrag.llm.streamed import Stream, is_stream
+from arbitrag.llm.http.body import ACCEPTED, BodyError, read
+from arbitrag.llm.http.streaming import Stream, is_stream
+from arbitrag.security.addresses import Url
+from arbitrag.security.redaction import Secrets
 from arbitrag.text import one_line
 
 OPENAI = "https://api.openai.com/v1"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import ArbitragError, BackendError, CapabilityError, UsageError
-from arbitrag.llm import replies
 from arbitrag.llm.base import (
     Distributions,
     Generation,
@@ -29,9 +28,9 @@ from arbitrag.llm.base import (
     Scores,
     check_continuations,
 )
-from arbitrag.llm.endpoint import Endpoint, Sleep
-from arbitrag.llm.kept import Kept
-from arbitrag.llm.probe import (
+from arbitrag.llm.http import responses
+from arbitrag.llm.http.endpoint import Endpoint, Sleep
+from arbitrag.llm.http.probe import (
     BUSY,
     EVERYTHING,
     LIMITS,
@@ -43,8 +42,9 @@ from arbitrag.llm.probe import (
     wants_other_limit,
     way_of,
 )
-from arbitrag.llm.scoring import as_json, together
-from arbitrag.llm.streamed import OPTIONS
+from arbitrag.llm.http.probe_cache import Kept
+from arbitrag.llm.http.scoring import as_json, together
+from arbitrag.llm.http.streaming import OPTIONS
 from arbitrag.llm.tokenizer import as_text
 from arbitrag.serialization import from_plain, to_plain
 from arbitrag.text import one_line
@@ -246,7 +246,7 @@ class OpenAILLM:
             answer = await self._endpoint.post(path, request.body(other) | streamed, on_text)
             self._learned(replace(self._at_hand(), limit=other))
         with self._reading():
-            return replies.generation(
+            return responses.generation(
                 answer, max_tokens=sampling.max_tokens, logprobs=sampling.logprobs, sent=prompt_bytes(prompt)
             )
 
@@ -303,7 +303,7 @@ class OpenAILLM:
         except ArbitragError:
             raise
         except Exception as error:  # what came from outside fails its own call, and no other
-            unforeseen = replies.wrong(f"it cannot be read: {type(error).__name__}: {one_line(str(error), 200)}")
+            unforeseen = responses.wrong(f"it cannot be read: {type(error).__name__}: {one_line(str(error), 200)}")
             raise self._named(unforeseen) from error
 
     def _named(self, error: BackendError) -> BackendError:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from arbitrag.errors import BackendError
-from arbitrag.llm import replies
 from arbitrag.llm.base import Offer, Prompt
-from arbitrag.llm.endpoint import Endpoint
-from arbitrag.llm.scoring import ByEcho, ByIds, Way, as_json
+from arbitrag.llm.http import responses
+from arbitrag.llm.http.endpoint import Endpoint
+from arbitrag.llm.http.scoring import ByEcho, ByIds, Way, as_json
 from arbitrag.text import one_line, printable
 from arbitrag.types import Need
 
@@ -155,7 +155,7 @@ class Probe:
         path, asked = self._question
         try:
             answer = await self.post_limited(path, asked, 16)
-            choice = replies.first_choice(answer)
+            choice = responses.first_choice(answer)
         except BackendError as error:
             _judge(error)
             if error.status in (401, 403) or (error.status or 0) >= 500:
@@ -163,7 +163,7 @@ class Probe:
             return Writing(False, 0, self.endpoint.clean(f"generate: no; asked {path}: {error}"))
         message = choice.get("message") if self.chat else None
         text = message.get("content") if isinstance(message, dict) else choice.get("text")
-        tokens, _ = replies.usage(answer, read=len(GREETING.messages[0].text), written=16)
+        tokens, _ = responses.usage(answer, read=len(GREETING.messages[0].text), written=16)
         line = self.endpoint.clean(f"generate: yes; {path} answered '{one_line(str(text or ''), 40)}'")
         return Writing(True, tokens.read, line)
 
@@ -174,7 +174,7 @@ class Probe:
             return "logprobs: not tried"
         try:
             answer = await self.post_limited(path, {**asked, "logprobs": True if self.chat else 1}, 16)
-            values = replies.written_logprobs(replies.first_choice(answer))
+            values = responses.written_logprobs(responses.first_choice(answer))
         except BackendError as error:
             _judge(error)
             return self.endpoint.clean(f"logprobs: no; asked {path}: {error}")
@@ -252,7 +252,7 @@ class Probe:
         body = {"model": self.model, "prompt": REPEATED.text, "max_tokens": 1, "temperature": 0.0, "logprobs": 1}
         answer = await way.endpoint.post("completions", body)
         try:
-            written = replies.generation(answer, max_tokens=1, logprobs=True)
+            written = responses.generation(answer, max_tokens=1, logprobs=True)
         except BackendError:
             return ""
         if len(written.logprobs or ()) != 1 or not written.text.strip():
@@ -292,7 +292,7 @@ async def count_by_server(endpoint: Endpoint, model: str, text: str) -> int:
     answer = await endpoint.post(f"{endpoint.root}/tokenize", body)
     ids = answer.get("tokens")
     if not isinstance(ids, list) or (text and not ids):
-        raise replies.wrong("/tokenize brought back no tokens")
+        raise responses.wrong("/tokenize brought back no tokens")
     return len(ids)
 
 

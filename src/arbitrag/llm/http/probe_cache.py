@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag import __version__
-from arbitrag.files import draft_of
-from arbitrag.sealing import seal, unseal
 from arbitrag.serialization import parse_json
+from arbitrag.storage.checksums import seal, unseal
+from arbitrag.storage.files import draft_of
 
 SWITCH = "ARBITRAG_CACHE"
 LIFETIME_S = 24 * 3600

@@ -17,9 +17,9 @@ from itertools import accumulate
 from typing import Any, Protocol, TypeVar
 
 from arbitrag.errors import BackendError
-from arbitrag.llm import replies
 from arbitrag.llm.base import Likelihood, Prompt, Scores, Tokens
-from arbitrag.llm.endpoint import Endpoint
+from arbitrag.llm.http import responses
+from arbitrag.llm.http.endpoint import Endpoint
 from arbitrag.text import one_line
 
 T = TypeVar("T")
@@ -71,21 +71,21 @@ class ByIds:
         """The ids of a continuation on its own."""
         found = await self._tokenize({"prompt": text, "add_special_tokens": False})
         if not found:
-            raise replies.wrong(f"it has no tokens for '{one_line(text, 60)}'")
+            raise responses.wrong(f"it has no tokens for '{one_line(text, 60)}'")
         return found
 
     async def _tokenize(self, body: dict[str, Any]) -> list[int]:
         answer = await self.endpoint.post(f"{self.endpoint.root}/tokenize", {"model": self.model, **body})
         ids = answer.get("tokens")
         if not isinstance(ids, list) or not all(isinstance(id, int) for id in ids):
-            raise replies.wrong("/tokenize brought back no token ids")
+            raise responses.wrong("/tokenize brought back no token ids")
         return ids
 
     async def _one(self, start: list[int], end: list[int]) -> _Scored:
         body = {"prompt": start + end, "max_tokens": 1, "temperature": OWN_TEMPERATURE, "prompt_logprobs": 1}
         answer = await self.endpoint.post("completions", {"model": self.model, **body})
-        values = replies.prompt_logprobs(answer, start + end)[-len(end) :]
-        return replies.checked(values), replies.usage(answer, read=len(start + end), written=1)
+        values = responses.prompt_logprobs(answer, start + end)[-len(end) :]
+        return responses.checked(values), responses.usage(answer, read=len(start + end), written=1)
 
 
 @dataclass
@@ -109,10 +109,10 @@ class ByEcho:
     async def _one(self, start: str, end: str) -> _Scored:
         body = {"prompt": start + end, "max_tokens": self.max_tokens, "temperature": OWN_TEMPERATURE}
         answer = await self.endpoint.post("completions", {"model": self.model, **body, "echo": True, "logprobs": 1})
-        tokens, values, text = replies.echoed(answer)
+        tokens, values, text = responses.echoed(answer)
         first, after = _places(tokens, start, end, max(len(text) - len(start) - len(end), 0))
         sent = len((start + end).encode(errors="replace"))
-        return replies.checked(values[first:after]), replies.usage(answer, read=sent, written=self.max_tokens)
+        return responses.checked(values[first:after]), responses.usage(answer, read=sent, written=self.max_tokens)
 
 
 def _places(tokens: Sequence[str], start: str, end: str, written: int) -> tuple[int, int]:
@@ -127,9 +127,9 @@ def _places(tokens: Sequence[str], start: str, end: str, written: int) -> tuple[
     if boundary is None and "\ufffd" in joined:
         boundary = len(joined) - written - len(end)
     if boundary is None or boundary < 0 or not joined.startswith(end, boundary):
-        raise replies.wrong(f"the tokens it echoed do not join to the text that was sent: '{one_line(joined, 60)}'")
+        raise responses.wrong(f"the tokens it echoed do not join to the text that was sent: '{one_line(joined, 60)}'")
     if boundary not in offsets or boundary + len(end) not in offsets:
-        raise replies.wrong(
+        raise responses.wrong(
             f"a token crosses the boundary between the prompt and '{one_line(end, 60)}', so its likelihood is not "
             "known; end the prompt before a space (lead: space), or use a server with /tokenize such as vLLM"
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from arbitrag.llm.base import OnText
-from arbitrag.llm.body import BodyError
+from arbitrag.llm.http.body import BodyError
 from arbitrag.text import one_line
 
 KIND = "text/event-stream"

@@ -1,6 +1,6 @@
 """The ``onnx:`` backend: decoder-only ONNX models with key/value inputs and outputs, on onnxruntime, without torch.
 
-Two layouts are read. ``train.llama_graph`` describes ours, whose cache is written in place (``llm/onnx_in_place.py``).
+Two layouts are read. ``llm.onnx.graph`` describes ours, whose cache is written in place (``llm/onnx/runtime.py``).
 The other is that of optimum's and transformers.js' exports, which give back the whole cache with every step:
 ``input_ids`` and ``past_key_values.i.key|value`` are needed, ``attention_mask``, ``position_ids`` and
 ``num_logits_to_keep`` are used where they are. Hidden states are offered for the ``hidden_states.i`` outputs that a
@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arbitrag.errors import BackendError, DataError
-from arbitrag.llm import host
 from arbitrag.llm.base import Price
-from arbitrag.llm.host import Slots
-from arbitrag.llm.manifest import Manifest, digest, read_manifest
-from arbitrag.llm.onnx_in_place import InPlaceRuntime, in_place, small
-from arbitrag.llm.onnx_session import HostLogits, cores, memory, open_session
-from arbitrag.llm.process_messages import Elsewhere
-from arbitrag.llm.runtime import Facts, Step
+from arbitrag.llm.engine import numpy_ops
+from arbitrag.llm.engine.numpy_ops import Slots
+from arbitrag.llm.engine.remote_messages import Elsewhere
+from arbitrag.llm.engine.runtime import Facts, Step
+from arbitrag.llm.onnx.runtime import InPlaceRuntime, in_place, small
+from arbitrag.llm.onnx.session import HostLogits, cores, memory, open_session
 from arbitrag.llm.tokenizer import TextCodec
 from arbitrag.serialization import parse_json
+from arbitrag.storage.model_manifest import Manifest, digest, read_manifest
 
 if TYPE_CHECKING:
-    from arbitrag.llm.engine import Engine
+    from arbitrag.llm.engine.engine import Engine
 
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
 _STATE = re.compile(r"hidden_states\.(\d+)")
@@ -54,11 +54,11 @@ def open_onnx(
     """The model in a folder with ``model.onnx`` (or ``onnx/model.onnx``) and its ``tokenizer.json``.
 
     ``threads`` are those of one forward pass, by default every core that this process may use. With ``own_process`` the
-    network is in another process, which is faster where many questions are under way (see ``llm.process``). Further
+    network is in another process, which is faster where many questions are under way (see ``llm.engine.remote``). Further
     ``options`` are the engine's. Raises DataError for a file that is missing, damaged or not what the manifest lists,
     and BackendError for a model that this backend cannot drive.
     """
-    from arbitrag.llm.engine import Engine
+    from arbitrag.llm.engine.engine import Engine
 
     folder = Path(folder)
     path = find_model(folder)
@@ -75,11 +75,11 @@ def open_onnx(
 def find_model(folder: Path) -> Path:
     """The model file in a folder; raises DataError when there is none."""
     if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}; make one from a checkpoint: python -m arbitrag.train.export")
+        raise DataError(f"there is no folder {folder}; make one from a checkpoint: python -m arbitrag.llm.onnx.export")
     for name in _FILES:
         if (folder / name).is_file():
             return folder / name
-    raise DataError(f"{folder} has neither {' nor '.join(_FILES)}; make it: python -m arbitrag.train.export")
+    raise DataError(f"{folder} has neither {' nor '.join(_FILES)}; make it: python -m arbitrag.llm.onnx.export")
 
 
 def open_runtime(
@@ -143,20 +143,20 @@ class OnnxRuntime(HostLogits):
 
     def assemble(self, rows: Sequence[Sequence[Slots]], *, once: bool = False) -> Slots | None:
         with memory():
-            return host.assemble(rows, self._empty)
+            return numpy_ops.assemble(rows, self._empty)
 
     def join(self, first: Slots, second: Slots) -> Slots:
         with memory():
-            return host.join(first, second)
+            return numpy_ops.join(first, second)
 
     def select(self, cache: Slots, rows: Sequence[int], start: int) -> Slots:
-        return host.select(cache, rows, start)
+        return numpy_ops.select(cache, rows, start)
 
     def block(self, cache: Slots, row: int, start: int, stop: int) -> Slots:
-        return host.block(cache, row, start, stop)
+        return numpy_ops.block(cache, row, start, stop)
 
     def cut(self, block: Slots, start: int, stop: int) -> Slots:
-        return host.cut(block, start, stop)
+        return numpy_ops.cut(block, start, stop)
 
     def _run(
         self,
@@ -227,7 +227,7 @@ class OnnxRuntime(HostLogits):
         if not self._past:
             raise BackendError(
                 f"{path} has no key/value inputs (past_key_values.0.key, …), so every token would read the whole text "
-                "again; export it with a cache: python -m arbitrag.train.export, or optimum's text-generation-with-past"
+                "again; export it with a cache: python -m arbitrag.llm.onnx.export, or optimum's text-generation-with-past"
             )
         missing = {"logits", *self._present} - outputs.keys() | {"input_ids"} - self._inputs.keys()
         strange = self._inputs.keys() - _FED - set(self._past)

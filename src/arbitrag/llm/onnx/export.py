@@ -1,6 +1,6 @@
 """Export a Llama checkpoint to a folder that the ``onnx:`` backend runs without torch.
 
-    python -m arbitrag.train.export CHECKPOINT FOLDER --precision fp16
+    python -m arbitrag.llm.onnx.export CHECKPOINT FOLDER --precision fp16
 
 The folder holds ``model.onnx`` (its layout: ``llama_graph``), the tokenizer, and ``manifest.json`` with their hashes;
 of a lab model also the prompts that come with it, and the name of its world.
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import numpy as np
 
 from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
-from arbitrag.llm.batching import Limits, Reader, Row
-from arbitrag.llm.manifest import NAME, Manifest, hash_files, read_manifest
-from arbitrag.llm.onnx import open_runtime
-from arbitrag.llm.prefix import PrefixStore
-from arbitrag.llm.runtime import Block, Runtime
-from arbitrag.train.llama_graph import Precision, Shape, build, rounded
+from arbitrag.llm.engine.prefill import Limits, Reader, Row
+from arbitrag.llm.engine.prefix_cache import PrefixStore
+from arbitrag.llm.engine.runtime import Block, Runtime
+from arbitrag.llm.onnx.backend import open_runtime
+from arbitrag.llm.onnx.graph import Precision, Shape, build, rounded
+from arbitrag.storage.model_manifest import NAME, Manifest, hash_files, read_manifest
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -107,7 +107,7 @@ def export(checkpoint: str | Path, folder: Path, *, precision: Precision = "fp16
             precision=precision,
             world=None if lab is None else lab.world,
             made={
-                "by": "python -m arbitrag.train.export",
+                "by": "python -m arbitrag.llm.onnx.export",
                 "onnx": onnx.__version__,
                 "transformers": transformers.__version__,
                 "difference": vars(difference),
@@ -266,7 +266,7 @@ def _put_in_place(made: Path, folder: Path, aside: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m arbitrag.train.export", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m arbitrag.llm.onnx.export", description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint", help="a Llama checkpoint: a folder in transformers layout, or a hub name")
     parser.add_argument("folder", type=Path, help="where the ONNX folder goes")
     parser.add_argument("--precision", choices=get_args(Precision), default="fp16", help="of the stored matrices")

@@ -1,4 +1,4 @@
-"""Which rows of a batch to read in one pass of the graph of ``train.llama_graph``, by how long each way takes.
+"""Which rows of a batch to read in one pass of the graph of ``llm.onnx.graph``, by how long each way takes.
 
 After a past, attention takes several tokens of one row or one of several; without a past, several of several.
 Times are in tokens: how many more of them in a pass take as long.

@@ -1,4 +1,4 @@
-"""A ``Runtime`` over the graph of ``train.llama_graph``, which writes new keys and values where the cache already is.
+"""A ``Runtime`` over the graph of ``llm.onnx.graph``, which writes new keys and values where the cache already is.
 
 Rows are ragged: each fills its slots from the left, and a step reads as many of a row as it has. No key is copied while
 the rows of a batch stay the same. After a past, attention takes either several tokens of one row or one token of
@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.onnx_passes import Part, fed_to, passes
-from arbitrag.llm.onnx_session import HostLogits, memory, open_session
-from arbitrag.llm.runtime import Facts, Step
+from arbitrag.llm.engine.runtime import Facts, Step
+from arbitrag.llm.onnx.packing import Part, fed_to, passes
+from arbitrag.llm.onnx.session import HostLogits, memory, open_session
 
 SPARE = 64  # slots allocated ahead, so that writing copies a cache every 64th step
 KEPT = 2**27  # bytes of a cache that is gone, up to which its memory stays for the next one

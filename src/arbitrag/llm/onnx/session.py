@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from arbitrag import telemetry
 from arbitrag.errors import BackendError, DataError
-from arbitrag.llm import host
-from arbitrag.llm.runtime import Choice, OutOfMemory
+from arbitrag.llm.engine import numpy_ops
+from arbitrag.llm.engine.runtime import Choice, OutOfMemory
+from arbitrag.security import telemetry
 
 _FAILED_BOUND = "Error in execution"  # a RuntimeError of Python's own, where inputs and outputs are bound
 
@@ -29,13 +29,13 @@ class HostLogits:
         return np.stack(rows)[:, None]
 
     def choose(self, logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
-        return host.choose(logits[:, -1], temperatures, top_ps, draws)
+        return numpy_ops.choose(logits[:, -1], temperatures, top_ps, draws)
 
     def logprobs(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        return host.token_logprobs(logits, targets)
+        return numpy_ops.token_logprobs(logits, targets)
 
     def distribution(self, logits: np.ndarray) -> np.ndarray:
-        return host.log_softmax(logits[:, -1])
+        return numpy_ops.log_softmax(logits[:, -1])
 
 
 @contextmanager

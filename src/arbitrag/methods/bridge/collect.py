@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from arbitrag.kit import Kit, gather
+from arbitrag.methods.bridge.sub_queries import parse_answers
 from arbitrag.prompts import Block
 from arbitrag.stages.reading import Reading, read_reply
 from arbitrag.stages.soft_bias import Bias
-from arbitrag.stages.sub_queries import parse_answers
 from arbitrag.types import Passage, Question
 
 

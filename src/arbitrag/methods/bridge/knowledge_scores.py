@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import CapabilityError
 from arbitrag.kit import Kit
-from arbitrag.stages.collect import Sources
-from arbitrag.stages.decision_tree import Agreement
+from arbitrag.methods.bridge.collect import Sources
+from arbitrag.methods.bridge.decision_tree import Agreement
 from arbitrag.types import Decision
 
 STAGE = "agreement"  # of the decisions that hold the numbers of a round

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from arbitrag.stages.fit import Fit
-from arbitrag.stages.knowledge_scores import HEADS, Measured
+from arbitrag.methods.bridge.knowledge_scores import HEADS, Measured
+from arbitrag.methods.bridge.sub_queries import Reflection, distinct
 from arbitrag.stages.reading import Reading, counts, notes
 from arbitrag.stages.soft_bias import EVEN, Bias
-from arbitrag.stages.sub_queries import Reflection, distinct
 from arbitrag.text import settle
+from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Question, Strategy, Verdict
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@
 2. The first ceil(r_p n) sub-queries go to the retriever, a passage each (K_ret); the first ceil(g_p n) are answered
    from memory (K_gen).
 3. An encoder compares: S1 (K_int, K_ext), S2 (K_gen, K_int), S3 (K_ret, K_ext), S4 (K_gen, K_ret), each as
-   0.2 sparse + 0.4 dense + 0.4 multi-vector. A tree (``stages.decision_tree``) chooses both, memory, evidence or
+   0.2 sparse + 0.4 dense + 0.4 multi-vector. A tree (``decision_tree.py``) chooses both, memory, evidence or
    refuse, or to reflect: find the contradictions, write other sub-queries, go through 2 and 3 again, at most 3 times.
 4. The answer is written from all knowledge, from K_int and K_gen, or from K_ext and K_ret.
 
@@ -30,15 +30,15 @@ from typing import Any, ClassVar
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
-from arbitrag.stages.bridge_log import BridgeLog
-from arbitrag.stages.collect import Sources, collect, room_for
-from arbitrag.stages.decision_tree import REFLECT, Outcome, trust, walk
+from arbitrag.methods.bridge.collect import Sources, collect, room_for
+from arbitrag.methods.bridge.decision_tree import REFLECT, Outcome, trust, walk
+from arbitrag.methods.bridge.knowledge_scores import MATCHES, Measured, measure, shares
+from arbitrag.methods.bridge.log import BridgeLog
+from arbitrag.methods.bridge.sub_queries import Reflection, parse_evidence, parse_queries, parse_reflection
 from arbitrag.stages.grouping import memory_blocks
-from arbitrag.stages.knowledge_scores import MATCHES, Measured, measure, shares
 from arbitrag.stages.lines import parse_answer
 from arbitrag.stages.reading import Reading, read_reply
 from arbitrag.stages.soft_bias import UNBIASED, Bias, allocate, nearest_examples
-from arbitrag.stages.sub_queries import Reflection, parse_evidence, parse_queries, parse_reflection
 from arbitrag.types import Need, Question, Strategy, Verdict
 
 

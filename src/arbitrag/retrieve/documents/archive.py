@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 from xml.parsers import expat
 
-from arbitrag.retrieve.readers import NotReadable
+from arbitrag.retrieve.documents.readers import NotReadable
 
 MOST_MEMBERS = 20_000
 LARGEST_CONTENT = 1 << 26  # bytes of the members that are read, decompressed

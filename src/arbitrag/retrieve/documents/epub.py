@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
-from arbitrag.retrieve.archive import parse_xml, read_members
-from arbitrag.retrieve.readers import Document, NotReadable, page_text, part_passages, short_title
+from arbitrag.retrieve.documents.archive import parse_xml, read_members
+from arbitrag.retrieve.documents.readers import Document, NotReadable, page_text, part_passages, short_title
 from arbitrag.types import Passage
 
 _CONTAINER = "META-INF/container.xml"

@@ -7,7 +7,7 @@ from collections import Counter
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from arbitrag.retrieve.boilerplate import strip_boilerplate
+from arbitrag.retrieve.documents.boilerplate import strip_boilerplate
 
 _UNSEEN = ["script", "style", "template", "noscript", "iframe", "object", "svg", "canvas", "select", "textarea"]
 _PARAGRAPHS = (

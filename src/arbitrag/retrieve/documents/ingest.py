@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from arbitrag.errors import DataError
-from arbitrag.retrieve import epub, notebook, office, pdf, readers
-from arbitrag.retrieve.readers import Document, NotReadable, Reader
-from arbitrag.retrieve.selection import Left, Selection
-from arbitrag.retrieve.sources import Source
+from arbitrag.retrieve.documents import epub, notebook, office, pdf, readers
+from arbitrag.retrieve.documents.readers import Document, NotReadable, Reader
+from arbitrag.retrieve.index.selection import Left, Selection
+from arbitrag.retrieve.index.sources import Source
 from arbitrag.text import printable
 
 READ = "md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb, jsonl"

@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from arbitrag.retrieve.passages import cut
-from arbitrag.retrieve.readers import LARGEST_PAGE, Document, NotReadable, heading, passages_of, sound_encoding
+from arbitrag.retrieve.documents.chunking import cut
+from arbitrag.retrieve.documents.readers import (
+    LARGEST_PAGE,
+    Document,
+    NotReadable,
+    heading,
+    passages_of,
+    sound_encoding,
+)
 
 
 def read_ipynb(path: Path, source: str, tokens: int) -> Document:

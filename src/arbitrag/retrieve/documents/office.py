@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from arbitrag.errors import MissingExtra
-from arbitrag.retrieve.archive import packed, read_members
-from arbitrag.retrieve.office_limits import checked
-from arbitrag.retrieve.readers import Document, NotReadable, part_passages, short_title
+from arbitrag.retrieve.documents.archive import packed, read_members
+from arbitrag.retrieve.documents.office_limits import checked
+from arbitrag.retrieve.documents.readers import Document, NotReadable, part_passages, short_title
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 

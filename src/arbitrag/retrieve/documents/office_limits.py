@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from arbitrag.retrieve.archive import parse_xml
-from arbitrag.retrieve.readers import LONGEST_TITLE, NotReadable
+from arbitrag.retrieve.documents.archive import parse_xml
+from arbitrag.retrieve.documents.readers import LONGEST_TITLE, NotReadable
 
 MOST_CELLS = 2_000_000  # of a sheet, counted as rows times columns: a parser fills the gaps
 _PROPERTIES = "docProps/core.xml"

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from arbitrag.errors import MissingExtra
-from arbitrag.retrieve.readers import Document, NotReadable, part_passages
+from arbitrag.retrieve.documents.readers import Document, NotReadable, part_passages
 from arbitrag.types import Passage
 
 # What the pages of a file may unpack to, in bytes: pages can share one packed stream, and each is read for itself.

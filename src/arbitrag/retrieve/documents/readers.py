@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from arbitrag.errors import DataError
-from arbitrag.retrieve.passages import Piece, cut
+from arbitrag.retrieve.documents.chunking import Piece, cut
 from arbitrag.types import Passage
 
 _CHUNK = 1 << 18  # bytes or characters read at a time
@@ -93,7 +93,7 @@ def read_html(path: Path, source: str, tokens: int) -> Document:
 
 def page_text(page: str, *, boilerplate: bool = False) -> tuple[str, str]:
     """The title and the visible text of HTML, see ``visible_text``. Raises NotReadable for what no parser can bear."""
-    from arbitrag.retrieve.html import is_too_deep, visible_text
+    from arbitrag.retrieve.documents.html import is_too_deep, visible_text
 
     if is_too_deep(page):
         raise NotReadable("an HTML file with too many elements left open inside each other")

@@ -12,7 +12,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from arbitrag.errors import unknown
-from arbitrag.retrieve.passages import UNSPACED
+from arbitrag.retrieve.documents.chunking import UNSPACED
 
 if TYPE_CHECKING:
     import tantivy

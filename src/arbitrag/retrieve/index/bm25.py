@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json  # a quarter of json.loads' time, which shows in a query of 20 passages
 
 from arbitrag.errors import IndexFileError
-from arbitrag.retrieve import analysis
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.manifest import FILE, WORDS, Manifest, corrupt, read_manifest, unfinished_at, unusable
-from arbitrag.retrieve.snapshot import META, Commit, Damaged, open_snapshot, read_commit
+from arbitrag.retrieve.index import analysis
+from arbitrag.retrieve.index.manifest import FILE, WORDS, Manifest, corrupt, read_manifest, unfinished_at, unusable
+from arbitrag.retrieve.index.snapshot import META, Commit, Damaged, open_snapshot, read_commit
 from arbitrag.text import printable
 from arbitrag.types import Passage
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from arbitrag.files import open_reading, replacing
-from arbitrag.retrieve.manifest import VECTORS, corrupt
-from arbitrag.retrieve.vectors import EXACT_ROWS, VectorLog, VectorManifest, Vectors
+from arbitrag.retrieve.index.manifest import VECTORS, corrupt
+from arbitrag.retrieve.index.vectors import EXACT_ROWS, VectorLog, VectorManifest, Vectors
+from arbitrag.storage.files import open_reading, replacing
 from arbitrag.text import one_line
 
 CANDIDATES = 400

@@ -17,10 +17,10 @@ import numpy as np
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve.base import Retriever, check_k
-from arbitrag.retrieve.bm25 import Bm25Index
-from arbitrag.retrieve.codes import CANDIDATES, Codes, open_codes
-from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE
-from arbitrag.retrieve.vectors import EXACT_ROWS, VectorManifest, Vectors, passage_key, settled
+from arbitrag.retrieve.index.bm25 import Bm25Index
+from arbitrag.retrieve.index.codes import CANDIDATES, Codes, open_codes
+from arbitrag.retrieve.index.manifest import VECTORS, VECTORS_FILE
+from arbitrag.retrieve.index.vectors import EXACT_ROWS, VectorManifest, Vectors, passage_key, settled
 from arbitrag.text import printable
 from arbitrag.types import Passage
 

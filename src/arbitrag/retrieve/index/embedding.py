@@ -15,10 +15,9 @@ import numpy as np
 from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder, encoded_text
 from arbitrag.errors import IndexFileError
-from arbitrag.files import check_writable
-from arbitrag.retrieve.codes import check_codes, update_codes
-from arbitrag.retrieve.manifest import VECTORS, VECTORS_FILE, has_vectors
-from arbitrag.retrieve.vectors import (
+from arbitrag.retrieve.index.codes import check_codes, update_codes
+from arbitrag.retrieve.index.manifest import VECTORS, VECTORS_FILE, has_vectors
+from arbitrag.retrieve.index.vectors import (
     VectorLog,
     VectorManifest,
     passage_key,
@@ -26,8 +25,9 @@ from arbitrag.retrieve.vectors import (
     settled,
     tags_of,
 )
+from arbitrag.security.trust import FromFile
+from arbitrag.storage.files import check_writable
 from arbitrag.text import printable
-from arbitrag.trust import FromFile
 from arbitrag.types import Passage
 
 T = TypeVar("T")

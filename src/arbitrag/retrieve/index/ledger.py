@@ -24,9 +24,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from arbitrag.errors import IndexFileError
-from arbitrag.files import check_plain, open_plain, read_plain
-from arbitrag.retrieve.ingest import Found
-from arbitrag.retrieve.manifest import LEDGER, corrupt, unusable
+from arbitrag.retrieve.documents.ingest import Found
+from arbitrag.retrieve.index.manifest import LEDGER, corrupt, unusable
+from arbitrag.storage.files import check_plain, open_plain, read_plain
 from arbitrag.text import printable
 
 _OWNER = "writer.pid"

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import IndexFileError
-from arbitrag.files import read_plain, write_text
-from arbitrag.retrieve.sources import Source
-from arbitrag.sealing import KEY, seal, unseal
+from arbitrag.retrieve.index.sources import Source
+from arbitrag.storage.checksums import KEY, seal, unseal
+from arbitrag.storage.files import read_plain, write_text
 from arbitrag.text import printable
 
 FORMAT = "arbitrag-index"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
-from arbitrag.retrieve import analysis
-from arbitrag.retrieve.bm25 import engine_errors
-from arbitrag.retrieve.ingest import READ, Found, walk
-from arbitrag.retrieve.manifest import (
+from arbitrag.retrieve.documents.ingest import READ, Found, walk
+from arbitrag.retrieve.index import analysis
+from arbitrag.retrieve.index.bm25 import engine_errors
+from arbitrag.retrieve.index.manifest import (
     FILE,
     VECTORS,
     WORDS,
@@ -25,14 +25,14 @@ from arbitrag.retrieve.manifest import (
     read_manifest,
     unusable,
 )
-from arbitrag.retrieve.selection import Left, Selection, counted
-from arbitrag.retrieve.snapshot import META, read_commit, verify
-from arbitrag.retrieve.sources import Choice, Source, choose
+from arbitrag.retrieve.index.selection import Left, Selection, counted
+from arbitrag.retrieve.index.snapshot import META, read_commit, verify
+from arbitrag.retrieve.index.sources import Choice, Source, choose
 from arbitrag.text import printable
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
-    from arbitrag.retrieve.embedding import Embedder
+    from arbitrag.retrieve.index.embedding import Embedder
 
 PASSAGE_TOKENS = 256
 
@@ -96,8 +96,8 @@ def open_vectors_of(
     manifest, which knows of them from now on."""
     if encoder is None and not manifest.generation:
         return manifest, nullcontext()
-    from arbitrag.retrieve.embedding import open_embedder
-    from arbitrag.retrieve.vectors import read_vector_manifest
+    from arbitrag.retrieve.index.embedding import open_embedder
+    from arbitrag.retrieve.index.vectors import read_vector_manifest
 
     new = not (folder / WORDS / META).exists()
     if manifest.generation and not new:

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from arbitrag.errors import IndexFileError
-from arbitrag.files import check_plain, open_reading, read_plain
-from arbitrag.retrieve.manifest import LARGEST
+from arbitrag.retrieve.index.manifest import LARGEST
+from arbitrag.storage.files import check_plain, open_reading, read_plain
 from arbitrag.text import printable
 
 if TYPE_CHECKING:

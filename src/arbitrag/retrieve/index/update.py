@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError
-from arbitrag.retrieve.bm25 import (
+from arbitrag.retrieve.documents.ingest import Found, Passed, read_document, walk
+from arbitrag.retrieve.documents.readers import Document, NotReadable
+from arbitrag.retrieve.index.bm25 import (
     addresses_by_key,
     commit_number,
     engine_errors,
@@ -27,14 +29,12 @@ from arbitrag.retrieve.bm25 import (
     of_file,
     to_document,
 )
-from arbitrag.retrieve.ingest import Found, Passed, read_document, walk
-from arbitrag.retrieve.ledger import Ledger, Plan, Task, Version, open_ledger
-from arbitrag.retrieve.manifest import FILE, LEDGER, VECTORS, WORDS, Manifest, corrupt
-from arbitrag.retrieve.prepare import check_words, nothing_in, open_vectors_of, prepare
-from arbitrag.retrieve.readers import Document, NotReadable
-from arbitrag.retrieve.selection import Left, LeftOut, Selection, counted
-from arbitrag.retrieve.snapshot import META, read_commit
-from arbitrag.retrieve.sources import Choice, Source
+from arbitrag.retrieve.index.ledger import Ledger, Plan, Task, Version, open_ledger
+from arbitrag.retrieve.index.manifest import FILE, LEDGER, VECTORS, WORDS, Manifest, corrupt
+from arbitrag.retrieve.index.prepare import check_words, nothing_in, open_vectors_of, prepare
+from arbitrag.retrieve.index.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.index.snapshot import META, read_commit
+from arbitrag.retrieve.index.sources import Choice, Source
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import tantivy
 
     from arbitrag.encode.base import Encoder
-    from arbitrag.retrieve.embedding import Embedder
+    from arbitrag.retrieve.index.embedding import Embedder
 
 Progress = Callable[[int, int, str], None]
 

@@ -35,9 +35,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from arbitrag.errors import IndexFileError
-from arbitrag.files import open_plain, read_plain, write_text
-from arbitrag.retrieve.manifest import LARGEST, VECTORS, VECTORS_FILE, check_seal, corrupt, unusable
-from arbitrag.sealing import KEY, seal
+from arbitrag.retrieve.index.manifest import LARGEST, VECTORS, VECTORS_FILE, check_seal, corrupt, unusable
+from arbitrag.storage.checksums import KEY, seal
+from arbitrag.storage.files import open_plain, read_plain, write_text
 from arbitrag.text import printable
 from arbitrag.types import Passage
 

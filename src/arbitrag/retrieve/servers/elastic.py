@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from arbitrag.address import Url
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
-from arbitrag.hiding import Secrets
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.deadline import deadline
-from arbitrag.retrieve.document import Progress, batches, from_document, other_vectors, to_document
+from arbitrag.retrieve.servers.deadline import deadline
+from arbitrag.retrieve.stored_passage import Progress, batches, from_document, other_vectors, to_document
+from arbitrag.security.addresses import Url
+from arbitrag.security.redaction import Secrets
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 
@@ -309,7 +309,7 @@ def _told(shown: str, secrets: Secrets) -> Iterator[None]:
         yield
     except NotFoundError as error:
         raise IndexFileError(
-            f"there is no {shown}.\nLoad it first: arbitrag.retrieve.elastic.load(url, index, passages)"
+            f"there is no {shown}.\nLoad it first: arbitrag.retrieve.servers.elastic.load(url, index, passages)"
         ) from error
     except (AuthenticationException, AuthorizationException) as error:
         raise BackendError(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
-from arbitrag.address import OPTIONS, split_options
 from arbitrag.errors import UsageError, unknown
 from arbitrag.retrieve.base import Retriever
+from arbitrag.security.addresses import OPTIONS, split_options
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
@@ -78,7 +78,7 @@ def open_server(kind: str, rest: str, encoder: Encoder | None) -> Retriever:
 
 
 def _open_postgres(asked: _Asked) -> Retriever:
-    from arbitrag.retrieve.postgres import PostgresRetriever
+    from arbitrag.retrieve.servers.postgres import PostgresRetriever
 
     asked.refuse("text_field")
     return PostgresRetriever.open(
@@ -91,7 +91,7 @@ def _open_postgres(asked: _Asked) -> Retriever:
 
 
 def _open_elastic(asked: _Asked) -> Retriever:
-    from arbitrag.retrieve.elastic import ElasticRetriever
+    from arbitrag.retrieve.servers.elastic import ElasticRetriever
 
     asked.refuse("table")
     return ElasticRetriever.open(
@@ -104,7 +104,7 @@ def _open_elastic(asked: _Asked) -> Retriever:
 
 
 def _open_qdrant(asked: _Asked) -> Retriever:
-    from arbitrag.retrieve.qdrant import QdrantRetriever
+    from arbitrag.retrieve.servers.qdrant import QdrantRetriever
 
     asked.refuse("table", "mode")
     if asked.encoder is None:

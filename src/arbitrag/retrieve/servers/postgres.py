@@ -27,8 +27,7 @@ import numpy as np
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.document import Progress, batches, flat
-from arbitrag.retrieve.postgres_table import (
+from arbitrag.retrieve.servers.postgres_table import (
     COLUMNS,
     Layout,
     Place,
@@ -42,6 +41,7 @@ from arbitrag.retrieve.postgres_table import (
     vector_text,
     write,
 )
+from arbitrag.retrieve.stored_passage import Progress, batches, flat
 from arbitrag.types import Passage
 
 try:
@@ -157,7 +157,7 @@ class PostgresRetriever:
             if layout is None:
                 raise IndexFileError(
                     f"there is no table '{place.table}' at {place.server}.\n"
-                    "Load the passages first: arbitrag.retrieve.postgres.load(dsn, passages, table=NAME)"
+                    "Load the passages first: arbitrag.retrieve.servers.postgres.load(dsn, passages, table=NAME)"
                 )
             if mode != "text" and encoder is not None:
                 require_pgvector(connection, place, create=False)

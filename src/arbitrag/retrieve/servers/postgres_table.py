@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, LiteralString
 
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError, unknown
-from arbitrag.hiding import Secrets
-from arbitrag.retrieve.document import other_vectors, to_document
+from arbitrag.retrieve.stored_passage import other_vectors, to_document
+from arbitrag.security.redaction import Secrets
 from arbitrag.serialization import parse_json
 from arbitrag.text import one_line
 from arbitrag.types import Passage
@@ -137,7 +137,7 @@ def read_layout(connection: psycopg.Connection[Any], place: Place) -> Layout | N
     except (ValueError, KeyError, TypeError):
         raise IndexFileError(
             f"table '{place.table}' at {place.server} was not made by arbitrag, so its columns are unknown.\n"
-            "Load the passages into another one: arbitrag.retrieve.postgres.load(dsn, passages, table=NAME)"
+            "Load the passages into another one: arbitrag.retrieve.servers.postgres.load(dsn, passages, table=NAME)"
         ) from None
 
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from arbitrag.address import Url
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
-from arbitrag.hiding import Secrets
 from arbitrag.retrieve.base import check_k
-from arbitrag.retrieve.deadline import deadline
-from arbitrag.retrieve.document import Progress, batches, from_document, other_vectors, to_document
+from arbitrag.retrieve.servers.deadline import deadline
+from arbitrag.retrieve.stored_passage import Progress, batches, from_document, other_vectors, to_document
+from arbitrag.security.addresses import Url
+from arbitrag.security.redaction import Secrets
 from arbitrag.text import one_line
 from arbitrag.types import Passage
 
@@ -216,7 +216,7 @@ async def _suits(
     with _errors(shown, secrets):
         if not await client.collection_exists(collection):
             raise IndexFileError(
-                f"there is no {shown}.\nLoad it first: arbitrag.retrieve.qdrant.load(client, collection, passages)"
+                f"there is no {shown}.\nLoad it first: arbitrag.retrieve.servers.qdrant.load(client, collection, passages)"
             )
         config = (await client.get_collection(collection)).config
     vectors = config.params.vectors

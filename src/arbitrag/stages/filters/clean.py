@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from arbitrag.errors import unknown
 from arbitrag.kit import Kit
-from arbitrag.stages.filter import Filtered, keep_all, robust, similar_for
-from arbitrag.stages.filter_reference import reference
+from arbitrag.stages.filters.reference import reference
+from arbitrag.stages.filters.robust import Filtered, keep_all, robust, similar_for
 from arbitrag.types import Passage, Question
 
 FILTERS = ("robust", "reference", "none")

@@ -1,4 +1,4 @@
-"""The filters of ``stages.clean`` as parts of a pipeline, each with its options."""
+"""The filters of ``stages.filters.clean`` as parts of a pipeline, each with its options."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import ClassVar, Protocol
 
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
-from arbitrag.stages.clean import clean
-from arbitrag.stages.filter import Filtered, keep_all
+from arbitrag.stages.filters.clean import clean
+from arbitrag.stages.filters.robust import Filtered, keep_all
 from arbitrag.types import Need, Passage, Question
 
 

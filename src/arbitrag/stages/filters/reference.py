@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from arbitrag.encode.base import unit_rows
-from arbitrag.stages.filter import Filtered, filtered
-from arbitrag.stages.rouge import ascii_words, rouge_l
-from arbitrag.stages.two_means import standardised, two_means
+from arbitrag.stages.filters.robust import Filtered, filtered
+from arbitrag.stages.filters.rouge import ascii_words, rouge_l
+from arbitrag.stages.filters.two_means import standardised, two_means
 from arbitrag.types import Decision, Passage
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Keep the passages that look honest: TrustRAG's first stage, by two rules.
 
-``reference`` decides as the authors' code does, faults included (``arbitrag.stages.filter_reference``). ``robust``
+``reference`` decides as the authors' code does, faults included (``arbitrag.stages.filters.reference``). ``robust``
 drops a passage that repeats the question word for word, as poison does that was made to be found; of passages that say
 the same it keeps the first, so that a text planted five times counts once. Copies go and the original stays: without
 echoes of the question something is always left.
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from arbitrag.stages.rouge import rouge_l, words
+from arbitrag.stages.filters.rouge import rouge_l, words
 from arbitrag.types import Decision, Dropped, Passage, Question
 
 if TYPE_CHECKING:

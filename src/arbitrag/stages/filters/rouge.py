@@ -3,7 +3,7 @@
     P = LCS / words of one,  R = LCS / words of the other,  F1 = 2 P R / (P + R)
 
 Lin, C.-Y. (2004): ROUGE: A Package for Automatic Evaluation of Summaries. Words are stemmed
-(``arbitrag.stages.porter``).
+(``arbitrag.stages.filters.porter``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from arbitrag.retrieve.passages import UNSPACED
-from arbitrag.stages.porter import stem
+from arbitrag.retrieve.documents.chunking import UNSPACED
+from arbitrag.stages.filters.porter import stem
 
 if TYPE_CHECKING:
     import numpy as np
