@@ -11,8 +11,8 @@ Cost: 3 calls in a row; one more for each reply that had to be put into form. St
 Paper: Zhou et al. 2025, arXiv 2501.00879. Reference: HuichiZhou/TrustRAG@11dcea0 defend_module.py.
 Differences: ``filter=reference`` decides as the reference does, and the default, ``robust``, does not drop what honest
 passages have in common (``stages/filters/robust.py``). The prompts are worded anew, hold no example of an attack, and
-ask for lines that are read strictly; the last one asks which source is trusted, so the strategy is the model's own word.
-Memory that cannot be read holds nothing; when the consolidation cannot be read, or is switched off, each passage
+ask for lines that are read strictly; the last one asks which source is trusted, so the strategy is the model's own
+word. Memory that cannot be read holds nothing; when the consolidation cannot be read, or is switched off, each passage
 stands as it is; when the last reply cannot be read, the method refuses, as it does where neither passages nor memory
 are left to answer from. Without the self-assessment, the sources are those of the groups that hold the answer.
 """
