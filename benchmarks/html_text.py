@@ -17,7 +17,7 @@ from pathlib import Path
 
 from _bench import Bench
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "retrieve"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 
 def extractors() -> dict[str, Callable[[str], str]]:

@@ -1,6 +1,6 @@
 """No reply, question or prompt can stop the program by a regular expression that takes more than linear time.
 
-Readers of documents have tests of their own (``retrieve/test_linear_readers.py``).
+Readers of documents have tests of their own (``retrieve/documents/test_linear_readers.py``).
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ ELSEWHERE = {
     "evaluate/run/runfile.py:_OF_CONTENT": "errors of sqlite",
     "evaluate/tune.py:_TEST": "the names of question sets",
     "lab/documents.py:document_id": "the lab's own names",
-    "hiding.py:_any_of": "secrets, which are literals in it",
-    "hiding.py:_forms": "secrets, which the user gave",
+    "security/redaction.py:_any_of": "secrets, which are literals in it",
+    "security/redaction.py:_forms": "secrets, which the user gave",
     "llm/onnx/backend.py:_PAST": "names in a model's file",
     "llm/onnx/backend.py:_STATE": "names in a model's file",
     "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
@@ -160,24 +160,24 @@ ELSEWHERE = {
 }
 BY_ANOTHER_TEST = ("retrieve/", "data/", "encode/", "integrations/", "train/")
 MEASURED = {
-    "address.py:_HOST",
-    "address.py:_PAIR",
-    "address.py:_PASSWORD",
-    "address.py:_POSTGRES",
-    "address.py:_STRANGE",
-    "address.py:_URL",
-    "address.py:_quoted",
-    "address.py:_secrets_of_url",
-    "address.py:connection_pairs",
-    "address.py:secrets_in",
-    "address.py:shown",
+    "security/addresses.py:_HOST",
+    "security/addresses.py:_PAIR",
+    "security/addresses.py:_PASSWORD",
+    "security/addresses.py:_POSTGRES",
+    "security/addresses.py:_STRANGE",
+    "security/addresses.py:_URL",
+    "security/addresses.py:_quoted",
+    "security/addresses.py:_secrets_of_url",
+    "security/addresses.py:connection_pairs",
+    "security/addresses.py:secrets_in",
+    "security/addresses.py:shown",
     "evaluate/report/formats.py:_SIGNS",
-    "hiding.py:_CREDENTIALS",
-    "hiding.py:_USER_IN_URL",
+    "security/redaction.py:_CREDENTIALS",
+    "security/redaction.py:_USER_IN_URL",
     "llm/tokenizer.py:_LABEL",
-    "long_form.py:_LEADING",
-    "long_form.py:_MARK",
-    "long_form.py:checked",
+    "stages/long_form.py:_LEADING",
+    "stages/long_form.py:_MARK",
+    "stages/long_form.py:checked",
     "prompts/__init__.py:_CONTROL",
     "prompts/__init__.py:_FIELD",
     "prompts/__init__.py:_LABEL",

@@ -17,7 +17,7 @@ from arbitrag.retrieve.index.update import IndexReport
 pytestmark = pytest.mark.slow
 
 SYSTEM = Path("/usr/share/doc")
-QUESTIONS = Path(__file__).parents[3] / "shared" / "data" / "realtimeqa_poisoned.jsonl"
+QUESTIONS = Path(__file__).parents[4] / "shared" / "data" / "realtimeqa_poisoned.jsonl"
 _LOUD = (
     "antigravity",
     "this",
