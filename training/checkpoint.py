@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import DataError
-from arbitrag.lab.model import WORDING
+from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import World
 from arbitrag.storage.model_manifest import Manifest, hash_files, read_manifest
 from training.network import CONTEXT, EPSILON, THETA, Shape
@@ -53,7 +53,7 @@ def write_checkpoint(
     _write(draft / "config.json", {**_config(shape), **ids})
     _write(draft / "generation_config.json", ids)
     _write(draft / "tokenizer_config.json", _TOKENIZER_CONFIG)
-    shutil.copytree(WORDING, draft / "prompts")
+    shutil.copytree(PROMPTS, draft / "prompts")
     Manifest(
         name=folder.name,
         files=hash_files(draft),

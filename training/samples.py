@@ -261,7 +261,7 @@ def identity(world: World) -> str:
 
 
 def _turn(question: str, answer: str, passages: Sequence[str] = ()) -> list[Piece]:
-    """A user's turn and the answer, byte for byte as the chat template and the prompts in ``lab/wording`` have it."""
+    """A user's turn and the answer, byte for byte as the chat template and the embedded model's prompts have it."""
     asked = f"Question: {question}" if question else "Question:"
     return _said(f"{_numbered(passages)}{asked}", answer)
 

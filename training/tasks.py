@@ -1,6 +1,6 @@
 """The prompts of TrustRAG, ASTUTE RAG and BRIDGE as tasks of the lab model, with replies made by rule from the world.
 
-``training.replies`` has the rules. The wording is that of the embedded model, ``lab/wording``, filled in as a method
+``training.replies`` has the rules. The wording is that of the embedded model (``lab/embedded/prompts``), filled as a method
 does it.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arbitrag.lab.contexts import distractors, tell
-from arbitrag.lab.model import WORDING
+from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.methods.bridge.log import BridgeLog
 from arbitrag.prompts import Block, PromptBook
@@ -71,7 +71,7 @@ class Tasks:
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
         self._rng = rng
-        self._files = {name: PromptBook((WORDING,)).find(name) for name in TASKS}
+        self._files = {name: PromptBook((PROMPTS,)).find(name) for name in TASKS}
 
     def draw(self, name: TaskName, count: int, progress: float = 1.0) -> Task:
         """A task of this kind, with ``count`` passages where it shows some, in harder forms as ``progress`` grows."""

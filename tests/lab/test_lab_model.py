@@ -47,12 +47,7 @@ def test_the_folder_is_small_enough_to_ship() -> None:
     assert sum(path.stat().st_size for path in lab.FOLDER.rglob("*") if path.is_file()) <= 7_200_000
 
 
-def test_the_wording_is_what_models_are_trained_on_now() -> None:
-    own, trained = (
-        {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (lab.FOLDER / "prompts", lab.WORDING)
-    )
-    assert own == trained
+def test_the_prompts_are_rendered_in_the_embedded_wording() -> None:
     question, passages = Question("Who?"), [Passage("One.", title="T"), Passage("Two.")]
     found = BOOK.render("rag/answer", question=question, passages=passages)
     assert [message.text for message in found.messages] == ["1. One.\n2. Two.\nQuestion: Who?"]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arbitrag.lab.language import RELATIONS, Relation
-from arbitrag.lab.model import WORDING
+from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import World
 from arbitrag.llm.tokenizer import TextCodec
 from arbitrag.prompts import PromptBook
@@ -21,7 +21,7 @@ from training.samples import KINDS, Piece, Sample, Samples
 from training.tokenizer import CHAT_TEMPLATE, SPECIAL, train_tokenizer
 
 WORLD = World(7)
-BOOK = PromptBook.with_wording(WORDING)
+BOOK = PromptBook.with_wording(PROMPTS)
 
 
 @pytest.fixture(scope="module")

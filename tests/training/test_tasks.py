@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from arbitrag.lab.model import WORDING
+from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import Fact, World
 from arbitrag.prompts import PromptBook
 from arbitrag.stages.forms import Known, read_conclusion
@@ -258,14 +258,14 @@ def test_tasks_in_turn_share_the_passages_that_only_the_first_prompt_shows() -> 
 
 
 def test_the_labelled_questions_beside_the_prompts_are_those_of_the_world() -> None:
-    path = WORDING / "bridge" / "examples.jsonl"
+    path = PROMPTS / "bridge" / "examples.jsonl"
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == labelled_questions(WORLD)
     biases = [bias_of(Strategy(each.metadata["strategy"])).retrieval for each in read_examples(path)]
     assert (biases.count(10), biases.count(90)) == (30, 30)
 
 
 def test_every_task_has_its_wording() -> None:
-    own = PromptBook((WORDING,))
+    own = PromptBook((PROMPTS,))
     packaged = PromptBook()
     for name in TASKS:
         assert own.find(name).fields == packaged.find(name).fields

@@ -59,7 +59,7 @@ def _opened(folder: Path | None, where: Path) -> LLM:
     if folder is None:
         return model.open_lab()
     prompts = where / "prompts"
-    wording = prompts if prompts.is_dir() else model.WORDING
+    wording = prompts if prompts.is_dir() else model.PROMPTS
     if (where / "config.json").is_file() and not (where / "model.onnx").is_file():
         from arbitrag.llm.hf.backend import open_hf
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arbitrag.retrieve.base import Retriever
 
 FOLDER = Path(__file__).parent / "embedded"
-WORDING = Path(__file__).parent / "wording"  # the prompts as models of ``training.train`` read them
+PROMPTS = FOLDER / "prompts"  # also those that ``training`` trains a lab model on
 
 _CLOSE = 0.75  # of the best score
 
@@ -36,7 +36,7 @@ def open_lab(**options: Any) -> LLM:
     """
     from arbitrag.llm.onnx.backend import open_onnx
 
-    return open_onnx(FOLDER, **{"name": "lab", "wording": FOLDER / "prompts", "threads": 1, **options})
+    return open_onnx(FOLDER, **{"name": "lab", "wording": PROMPTS, "threads": 1, **options})
 
 
 def manifest() -> Manifest:

@@ -145,7 +145,7 @@ def lab_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert found is not None
     type(found)(**{**vars(found), "world": {"version": 1, "seed": 7}}).write(folder)
     believer = Believer(name="lab")
-    believer.wording = model.WORDING
+    believer.wording = model.PROMPTS
     monkeypatch.setattr(checkpoint, "_opened", lambda folder, where: believer)
     return folder
 
