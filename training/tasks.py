@@ -1,7 +1,7 @@
 """The prompts of TrustRAG, ASTUTE RAG and BRIDGE as tasks of the lab model, with replies made by rule from the world.
 
-``training.replies`` has the rules. The wording is that of the embedded model (``lab/embedded/prompts``), filled as a method
-does it.
+``training.replies`` has the rules. The wording is that of the embedded model (``lab/embedded/prompts``), filled as a
+method does it.
 """
 
 from __future__ import annotations

@@ -216,7 +216,8 @@ async def _suits(
     with _errors(shown, secrets):
         if not await client.collection_exists(collection):
             raise IndexFileError(
-                f"there is no {shown}.\nLoad it first: arbitrag.retrieve.servers.qdrant.load(client, collection, passages)"
+                f"there is no {shown}.\n"
+                "Load it first: arbitrag.retrieve.servers.qdrant.load(client, collection, passages)"
             )
         config = (await client.get_collection(collection)).config
     vectors = config.params.vectors
