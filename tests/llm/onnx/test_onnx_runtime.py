@@ -13,7 +13,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 
 import optimum_graph  # noqa: E402  (needs what was just looked for)
-from test_onnx import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
+from onnx_parts import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 
 from arbitrag.errors import BackendError  # noqa: E402
 from arbitrag.llm.engine.runtime import OutOfMemory, Step  # noqa: E402

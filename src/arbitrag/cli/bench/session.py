@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from arbitrag.budget import Budget
 from arbitrag.cli.bench.options import Options, command_again, open_kits, prices_of, refuse_strangers
 from arbitrag.cli.foreign import refuse_foreign
 from arbitrag.cli.options import model_from
@@ -22,7 +23,6 @@ from arbitrag.evaluate.run.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.run.provenance import provenance
 from arbitrag.evaluate.run.runner import Tally, check_all, run
 from arbitrag.evaluate.run.store import Store
-from arbitrag.llm.budget import Budget
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, needs_of
 from arbitrag.retrieve import LAB

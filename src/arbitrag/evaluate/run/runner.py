@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from arbitrag.budget import Budget
 from arbitrag.errors import BudgetError, DataError, UnreachableError, UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.run.deduplication import Sharing, both, cost_alone, cost_paid
 from arbitrag.evaluate.run.plan import Entry, Passages
 from arbitrag.evaluate.run.store import Row, Store
 from arbitrag.kit import Kit, gather
-from arbitrag.llm.budget import Budget
 from arbitrag.methods.base import Method
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import Failure, attempt, check

@@ -54,9 +54,9 @@ def open_onnx(
     """The model in a folder with ``model.onnx`` (or ``onnx/model.onnx``) and its ``tokenizer.json``.
 
     ``threads`` are those of one forward pass, by default every core that this process may use. With ``own_process`` the
-    network is in another process, which is faster where many questions are under way (see ``llm.engine.remote``). Further
-    ``options`` are the engine's. Raises DataError for a file that is missing, damaged or not what the manifest lists,
-    and BackendError for a model that this backend cannot drive.
+    network is in another process, which is faster where many questions are under way (see ``llm.engine.remote``).
+    Further ``options`` are the engine's. Raises DataError for a file that is missing, damaged or not what the manifest
+    lists, and BackendError for a model that this backend cannot drive.
     """
     from arbitrag.llm.engine.engine import Engine
 
@@ -227,7 +227,8 @@ class OnnxRuntime(HostLogits):
         if not self._past:
             raise BackendError(
                 f"{path} has no key/value inputs (past_key_values.0.key, …), so every token would read the whole text "
-                "again; export it with a cache: python -m arbitrag.llm.onnx.export, or optimum's text-generation-with-past"
+                "again; export it with a cache: python -m arbitrag.llm.onnx.export, "
+                "or optimum's text-generation-with-past"
             )
         missing = {"logits", *self._present} - outputs.keys() | {"input_ids"} - self._inputs.keys()
         strange = self._inputs.keys() - _FED - set(self._past)

@@ -1,0 +1,57 @@
+"""A tiny Llama with random weights, and one text through its runtime, for tests of the onnxruntime backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arbitrag.llm.engine.runtime import Step
+from arbitrag.llm.onnx.backend import OnnxRuntime
+from arbitrag.llm.onnx.graph import Shape
+
+WORDS = 23
+SHAPE = Shape(
+    layers=2,
+    width=16,
+    heads=4,
+    key_heads=2,
+    head_width=8,
+    inner_width=24,
+    vocabulary=WORDS,
+    context=48,
+    rope_theta=10_000.0,
+    norm_epsilon=1e-5,
+)
+
+
+def random_weights(name: str) -> np.ndarray | None:
+    """The same for the same name; no biases, and an output of its own."""
+    kinds = {
+        "embed_tokens": (WORDS, 16),
+        "lm_head": (WORDS, 16),
+        "q_proj": (32, 16),
+        "k_proj": (16, 16),
+        "v_proj": (16, 16),
+        "o_proj": (16, 32),
+        "gate_proj": (24, 16),
+        "up_proj": (24, 16),
+        "down_proj": (16, 24),
+        "norm": (16,),
+    }
+    if name.endswith(".bias"):
+        return None
+    size = next(size for kind, size in kinds.items() if name.removesuffix(".weight").endswith(kind))
+    seed = int.from_bytes(name.encode()[-8:], "little") % 2**32
+    found: np.ndarray = np.random.default_rng(seed).normal(0, 0.5, size).astype(np.float32)
+    return found
+
+
+TEXTS = ([3, 4, 5, 6, 7, 8], [9, 10, 11])
+
+
+def alone(subject: OnnxRuntime, ids: Sequence[int], keep: int, layers: Sequence[int] = ()) -> Step:
+    """One text without padding."""
+    count = len(ids)
+    whole = np.arange(count)[None]
+    return subject.forward(np.array([ids]), np.ones((1, count), bool), whole, None, keep=keep, layers=layers)
