@@ -118,7 +118,7 @@ def test_retrievers_of_frameworks_report_to_nobody(tmp_path: Path, folder: Path)
 def test_the_switches_are_set_before_onnxruntime_is_imported() -> None:
     code = (
         "import os, sys, arbitrag.llm.onnx.session, arbitrag.encode.onnx; assert 'onnxruntime' not in sys.modules; "
-        "from arbitrag import telemetry; telemetry.onnxruntime(); print(os.environ['ORT_DISABLE_TELEMETRY'])"
+        "from arbitrag.security import telemetry; telemetry.onnxruntime(); print(os.environ['ORT_DISABLE_TELEMETRY'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"

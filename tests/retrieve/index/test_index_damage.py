@@ -54,7 +54,7 @@ def make_few_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Codes from 20 rows on, so that they are read here too."""
     pytest.importorskip("faiss")
     for module in ("codes", "dense", "vectors"):
-        monkeypatch.setattr(f"arbitrag.retrieve.{module}.EXACT_ROWS", 20)
+        monkeypatch.setattr(f"arbitrag.retrieve.index.{module}.EXACT_ROWS", 20)
 
 
 def answers(idx: Path) -> list[tuple[Passage, ...]]:

@@ -26,7 +26,7 @@ pytestmark = needs.signals
 # The update in a process of its own, in batches of 10 files; it kills itself at a named step if told to.
 _PROGRAM = """
 import os, signal, sys
-from arbitrag.retrieve import ledger, update, vectors
+from arbitrag.retrieve.index import ledger, update, vectors
 folder, target, step, times = sys.argv[1:]
 update._BATCH_FILES = 10
 left = int(times)

@@ -89,7 +89,7 @@ def test_a_path_that_exists_is_a_path(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_a_missing_extra_is_one_line(extra: str, package: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for module in (f"arbitrag.retrieve.{extra}", "arbitrag.retrieve.servers.postgres_table"):
+    for module in (f"arbitrag.retrieve.servers.{extra}", "arbitrag.retrieve.servers.postgres_table"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingExtra, match=rf"needs the extra '{extra}'; type: pip install 'arbitrag\[{extra}\]'"):
         open_index(address, encoder=TinyEncoder())
