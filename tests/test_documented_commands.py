@@ -318,7 +318,7 @@ def test_every_option_in_the_docs_is_one_of_a_command_or_a_script() -> None:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()
         known |= {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    scripts = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "src/arbitrag/train").glob("*.py")]
+    scripts = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "training").glob("*.py")]
     written = [script.read_text("utf-8") for script in scripts]
     known |= {option for text in written for option in re.findall(r"--[a-z-]+", text)}
     known |= {f"--{name.replace('_', '-')}" for text in written for name in re.findall(r"^    ([a-z_]+):", text, re.M)}

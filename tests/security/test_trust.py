@@ -146,7 +146,7 @@ def test_a_model_in_this_process_is_taken_from_this_machine_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found: list[dict[str, Any]] = []
-    for place in ("llm.hf.open_hf", "encode.transformer.TransformerEncoder", "encode.bge_m3.BgeM3Encoder"):
+    for place in ("llm.hf.backend.open_hf", "encode.transformer.TransformerEncoder", "encode.bge_m3.BgeM3Encoder"):
         monkeypatch.setattr(f"arbitrag.{place}", lambda name, **options: found.append(options))
     for source in (None, STRANGE):
         open_llm("hf:org/model", source=source)

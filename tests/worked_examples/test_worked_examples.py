@@ -72,10 +72,10 @@ REFUSING = {
 def test_no_refusal_is_left_out() -> None:
     found: Counter[str] = Counter()
     for folder in ("methods", "stages"):
-        for path in (SOURCE / folder).glob("*.py"):
+        for path in (SOURCE / folder).rglob("*.py"):
             text = path.read_text("utf-8")
             if count := len(re.findall(r"Strategy\.REFUSE\b|\blog\.refusal\(|self\.refusal\(", text)):
-                found[f"{folder}/{path.name}"] = count
+                found[path.relative_to(SOURCE).as_posix()] = count
     assert dict(found) == REFUSING
 
 
