@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from arbitrag.errors import PromptError, UsageError
 from arbitrag.llm.base import Message, Prompt
-from arbitrag.prompts import PromptBook, read_prompt
+from arbitrag.prompts import PromptBook, prompts_digest, read_prompt
 from arbitrag.types import Passage, Question
 
 BOOK = PromptBook()
@@ -297,11 +298,21 @@ def test_passages_need_a_form(tmp_path: Path) -> None:
         rag(Passage("x"), book=PromptBook.with_wording(tmp_path))
 
 
-def test_the_digest_changes_with_the_file(tmp_path: Path) -> None:
-    first = read_prompt("a", write(tmp_path, HEAD + "=== user\nx\n", "a/a"))
-    second = read_prompt("b", write(tmp_path, HEAD + "=== user\ny\n", "a/b"))
-    assert first.digest != second.digest
-    assert len(first.digest) == 64
+def test_the_files_of_a_book_are_those_of_the_first_folder(tmp_path: Path) -> None:
+    other = write(tmp_path, HEAD + "=== user\nx\n", "rag/answer")
+    packaged, worded = PromptBook().files(), PromptBook.with_wording(tmp_path).files()
+    assert worded == {**packaged, "rag/answer": other}
+    assert list(worded) == sorted(worded)
+
+
+def test_the_digest_changes_with_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path, HEAD + "=== user\nx\n", "a/a")
+    book = PromptBook((tmp_path,))
+    expected = b"a/a.txt\0" + path.read_bytes() + b"\0"
+    assert prompts_digest(book) == hashlib.sha256(expected).hexdigest()
+    assert prompts_digest(book, book) == hashlib.sha256(expected * 2).hexdigest()
+    write(tmp_path, HEAD + "=== user\ny\n", "a/a")
+    assert prompts_digest(book) != hashlib.sha256(expected).hexdigest()
 
 
 def test_prompts_that_are_compared_are_worded_together(tmp_path: Path) -> None:

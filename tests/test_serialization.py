@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
 import pytest
 
-from arbitrag.serialization import from_plain, parse_json, to_plain
+from arbitrag.serialization import from_plain, json_digest, parse_json, parse_together, to_plain
 from arbitrag.types import Candidate, Cut, Decision, Dropped, Passage, Question, Strategy, Usage, Verdict
 
 PASSAGE = Passage("It rained.", "p1", "Weather", "w.md", 3, 40, 1.5, "2024-01-02", {"lang": "en"})
@@ -85,3 +86,29 @@ def test_only_json_is_json(text: str) -> None:
 def test_a_whole_number_that_no_float_holds_is_told() -> None:
     with pytest.raises(ValueError, match="'score' is a number of 401 digits"):
         from_plain(Passage, {"text": "x", "score": 10**400})
+
+
+def test_a_digest_is_that_of_the_json() -> None:
+    expected = hashlib.sha256(b'[{"text": "q", "options": ["\\u00e9"], "id": ""}]').hexdigest()
+    assert json_digest((Question("q", ("é",)),)) == expected
+
+
+def test_several_texts_are_parsed_as_one_list() -> None:
+    assert parse_together([b'{"a": "\xc3\xa9"}', b"[1]"]) == [{"a": "é"}, [1]]
+    assert parse_together([]) == []
+    with pytest.raises(ValueError, match="Expecting value"):
+        parse_together([b"1", b""])
+
+
+def test_fields_that_are_not_json_are_neither_written_nor_read() -> None:
+    assert not {"embedding", "embedded_by"} & to_plain(Passage("x", embedded_by="e")).keys()
+    assert "trace" not in VERDICT.to_dict()
+    with pytest.raises(ValueError, match=r"'kept\[0\].embedded_by' is not known"):
+        from_plain(Verdict, {**VERDICT.to_dict(), "kept": [{"text": "x", "embedded_by": "e"}]})
+
+
+def test_the_path_leads_through_lists_and_mappings() -> None:
+    plain = VERDICT.to_dict()
+    plain["candidates"][1]["likelihoods"]["q"] = "high"
+    with pytest.raises(ValueError, match=r"^'verdict.candidates\[1\].likelihoods.q' is a string; expected a number$"):
+        from_plain(Verdict, plain, "verdict")

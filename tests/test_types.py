@@ -5,13 +5,25 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from arbitrag import types
 from arbitrag.serialization import to_plain
-from arbitrag.types import Candidate, Cut, Decision, Need, Passage, Question, Strategy, Usage, Verdict
+from arbitrag.types import (
+    Candidate,
+    Cut,
+    Decision,
+    Need,
+    Passage,
+    Question,
+    Strategy,
+    Usage,
+    Verdict,
+    distinct_passages,
+)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +108,16 @@ def test_every_value_is_a_frozen_dataclass_with_slots() -> None:
     for kind in kinds:
         assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
         assert "__slots__" in vars(kind)
+
+
+def test_copies_of_a_passage_share_its_identity() -> None:
+    named, moved = Passage("a", id="1", source="x"), Passage("b", id="1", source="y")
+    assert named.identity == moved.identity == "1"
+    bare = Passage("a", source="x", offset=3)
+    assert bare.identity == replace(bare, title="t", score=1.0).identity
+    assert len({each.identity for each in (bare, Passage("b", "", "", "x", 1, 3), replace(bare, offset=4))}) == 3
+
+
+def test_of_copies_the_first_stays() -> None:
+    first, other, copy = Passage("a", id="1", score=2.0), Passage("a"), Passage("a", id="1", score=1.0)
+    assert distinct_passages([first, other, copy, other]) == (first, other)

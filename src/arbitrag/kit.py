@@ -7,8 +7,6 @@ kit with the same parts whose calls are written down.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,7 +32,7 @@ from arbitrag.llm.base import (
 )
 from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
-from arbitrag.serialization import to_plain
+from arbitrag.serialization import json_digest, to_plain
 from arbitrag.trace import Recorder, Result
 from arbitrag.truncation import Fit, fit
 from arbitrag.types import Need, Passage, Question
@@ -123,7 +121,7 @@ class Model:
         In the context there stays room for a reply of ``reply_tokens``, which is an answer unless it is given. Raises
         ContextError when the prompt does not fit even without passages.
         """
-        request = {"prompt": prompt, "fields": to_plain(fields), "passages": _digest(passages)}
+        request = {"prompt": prompt, "fields": to_plain(fields), "passages": json_digest(passages)}
         if reply_tokens is not None:
             request["reply_tokens"] = reply_tokens
         reply = self.limits.answer_tokens if reply_tokens is None else reply_tokens
@@ -228,11 +226,6 @@ async def gather(*asked: Awaitable[Any]) -> Any:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _digest(passages: Sequence[Passage]) -> str:
-    """Names a list of passages in a request, where the passages themselves are the result."""
-    return hashlib.sha256(json.dumps(to_plain(passages)).encode()).hexdigest()
-
-
 @dataclass(frozen=True)
 class Kit:
     """The parts of a run; make one with ``Kit.of``. ``where`` is what the metadata of every passage must say.
@@ -335,7 +328,7 @@ class Kit:
         What an index stored with this encoder is not computed again, and as exact as it was stored (in 16 bits).
         """
         encoder = self._encoder()
-        return await self._vectors({"passages": _digest(passages)}, lambda: encode_passages(passages, encoder))
+        return await self._vectors({"passages": json_digest(passages)}, lambda: encode_passages(passages, encoder))
 
     async def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors (texts, width) float32, read as queries."""

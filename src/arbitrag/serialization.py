@@ -9,6 +9,7 @@ are read, so parsing and reading are two steps. Standard library only: ``docs/lo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import typing
@@ -85,6 +86,11 @@ def parse_together(texts: Iterable[bytes]) -> list[Any]:
     """The values of several JSON texts that this program wrote, parsed as one list: half the time of one by one."""
     found: list[Any] = json.loads(b"[%b]" % b",".join(texts))
     return found
+
+
+def json_digest(value: Any) -> str:
+    """The SHA-256 of a value as JSON, in hexadecimal; files and traces name passages and settings by it."""
+    return hashlib.sha256(json.dumps(to_plain(value)).encode()).hexdigest()
 
 
 def from_plain(kind: type[T], plain: Any, where: str = "") -> T:

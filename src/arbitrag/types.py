@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any
@@ -90,6 +90,11 @@ class Passage:
         part = next((f", {kind} {name}" for kind, name in parts if 0 < len(name) <= _LONGEST_PART), "")
         return self.source + part if self.source else self.id
 
+    @property
+    def identity(self) -> Hashable:
+        """What two copies of a passage have in common: the id, or without one source, offset and text."""
+        return self.id or (self.source, self.offset, self.text)
+
     def encodable(self) -> Passage:
         """This passage with U+FFFD for every lone surrogate, which no tokenizer and no file takes; itself without."""
         said = (self.text, self.title, self.id, self.source, self.date, *self.metadata, *self.metadata.values())
@@ -98,6 +103,14 @@ class Passage:
         text, title, name, source, date = map(encodable, said[:5])
         metadata = {encodable(key): encodable(value) for key, value in self.metadata.items()}
         return replace(self, text=text, title=title, id=name, source=source, date=date, metadata=metadata)
+
+
+def distinct_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
+    """The passages in their order, each once; of copies the first."""
+    first: dict[Hashable, Passage] = {}
+    for passage in passages:
+        first.setdefault(passage.identity, passage)
+    return tuple(first.values())
 
 
 @dataclass(frozen=True, slots=True)

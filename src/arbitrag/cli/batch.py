@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +15,12 @@ from arbitrag.cli.results import ResultFile
 from arbitrag.cli.terminal.output import complain, progress, say_json, waiting
 from arbitrag.data.asking import Asked
 from arbitrag.errors import BudgetError
-from arbitrag.kit import Kit, Model
+from arbitrag.kit import Kit
 from arbitrag.methods.base import Method, settings
+from arbitrag.prompts import prompts_digest
 from arbitrag.run import Failure, answer_all
 from arbitrag.security.addresses import shown
-from arbitrag.serialization import to_plain
+from arbitrag.serialization import json_digest, to_plain
 from arbitrag.stages.long_form import Form
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question, Verdict
@@ -44,7 +44,7 @@ async def answer_many(
         with waiting(f"Opening {shown(parts.model())}"):
             kit = await opened.enter_async_context(parts.kit(None if given is None else ()))
         run = _settings_of_run(method, kit, given is not None) | ({"form": "long"} if parts.form == "long" else {})
-        digests = {name: _digest(passages) for name, passages in (given or {}).items()}
+        digests = {name: json_digest(passages)[:16] for name, passages in (given or {}).items()}
         opening = nullcontext() if out is None else ResultFile.opened(out, questions, run, digests)
         with opening as file:
             to_ask = [question for question in questions if file is None or question.id not in file.finished]
@@ -87,10 +87,6 @@ def _given(asked: Asked, parts: Parts) -> Mapping[str, Sequence[Passage]] | None
     if left_out:
         complain(f"{asked.name}: not for asking, and ignored: {one_line(', '.join(left_out), 500)}")
     return asked.passages if asked.passages and not others and not bare else None
-
-
-def _digest(passages: Sequence[Passage]) -> str:
-    return hashlib.sha256(json.dumps(to_plain(passages)).encode()).hexdigest()[:16]
 
 
 async def _answer(
@@ -147,14 +143,6 @@ def _settings_of_run(method: Method, kit: Kit, given: bool) -> dict[str, Any]:
     models = {"llm": kit.llm.backend.identity, "scorer": kit.scorer.backend.identity}
     retriever = "given" if given else kit.retriever.identity if kit.retriever else ""
     made = {"method": method.name, "settings": settings(method), **models, "retriever": retriever}
-    plain: dict[str, Any] = to_plain({**made, "limits": kit.limits, "wording": _wording(kit.llm, kit.scorer)})
+    wording = prompts_digest(kit.llm.book, kit.scorer.book)[:16]
+    plain: dict[str, Any] = to_plain({**made, "limits": kit.limits, "wording": wording})
     return plain
-
-
-def _wording(*models: Model) -> str:
-    """A short hash of every prompt file that the models' wordings may be taken from."""
-    digest = hashlib.sha256()
-    for folder in (folder for model in models for folder in model.book.folders):
-        for path in sorted(folder.glob("*/*.txt")):
-            digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]

@@ -147,6 +147,7 @@ def _embedded() -> dict[str, Any]:
     from arbitrag.errors import ArbitragError
     from arbitrag.lab import model
     from arbitrag.storage import model_manifest
+    from arbitrag.storage.files import file_digest
 
     try:
         found = model.manifest()
@@ -155,7 +156,7 @@ def _embedded() -> dict[str, Any]:
             "name": found.name,
             "parameters": found.parameters,
             "precision": found.precision,
-            "manifest": f"sha256:{model_manifest.digest(model.FOLDER / model_manifest.NAME)}",
+            "manifest": f"sha256:{file_digest(model.FOLDER / model_manifest.NAME)}",
         }
     except ArbitragError as error:
         return {"error": f"{type(error).__name__}: {error}"}

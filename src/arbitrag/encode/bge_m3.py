@@ -15,7 +15,6 @@ Paper: Chen et al. 2024, "BGE M3-Embedding", section 3. Model: BAAI/bge-m3.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import threading
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from arbitrag.encode.base import Kind, checked
 from arbitrag.encode.similarity import Heads
 from arbitrag.errors import BackendError, DataError, MissingExtra
 from arbitrag.security import telemetry
+from arbitrag.serialization import json_digest
 from arbitrag.storage.model_manifest import hash_files
 from arbitrag.text import one_line
 
@@ -84,7 +84,7 @@ class BgeM3Encoder:
         self._lock = threading.Lock()
         files = json.dumps(hash_files(folder), sort_keys=True) if Path(model).is_dir() else folder.name
         settings = [files, str(kind), self._max_tokens]
-        self.identity = f"bge-m3:{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]}:{self._width}"
+        self.identity = f"bge-m3:{json_digest(settings)[:16]}:{self._width}"
 
     @property
     def width(self) -> int:

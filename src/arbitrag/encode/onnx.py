@@ -8,8 +8,6 @@ they are ``modules.json`` with the pooling's ``config.json``, ``config_sentence_
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ import numpy as np
 from arbitrag.encode.base import PROMPT_NAMES, Kind, checked, prompt_for
 from arbitrag.errors import BackendError, DataError
 from arbitrag.security import telemetry
-from arbitrag.serialization import parse_json
-from arbitrag.storage.model_manifest import digest
+from arbitrag.serialization import json_digest, parse_json
+from arbitrag.storage.files import file_digest
 from arbitrag.text import one_line
 
 _MODELS = ("model.onnx", "onnx/model.onnx")
@@ -55,10 +53,8 @@ class OnnxEncoder:
         self._tokenizer = _tokenizer(self._folder)
         self._batch = batch
         self.name = f"onnx:{folder}"
-        settings = json.dumps(
-            [digest(self._path), digest(self._folder / "tokenizer.json"), self._pooling, self._prompts]
-        )
-        self.identity = f"onnx-encoder:{hashlib.sha256(settings.encode()).hexdigest()[:16]}:{self._width}"
+        settings = [file_digest(self._path), file_digest(self._folder / "tokenizer.json"), self._pooling, self._prompts]
+        self.identity = f"onnx-encoder:{json_digest(settings)[:16]}:{self._width}"
 
     @property
     def width(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from arbitrag.encode.base import Kind, checked, prompt_for
 from arbitrag.errors import BackendError, MissingExtra
 from arbitrag.security import telemetry
+from arbitrag.serialization import json_digest
 from arbitrag.storage.model_manifest import hash_files
 from arbitrag.text import one_line
 
@@ -79,9 +79,6 @@ def _revision(name: str, model: Any) -> str:
     """What the weights are: the hash of a folder's files, or the commit of a downloaded model."""
     folder = Path(name)
     if folder.is_dir():
-        import hashlib
-
-        files = json.dumps(hash_files(folder), sort_keys=True)
-        return hashlib.sha256(files.encode()).hexdigest()[:16]
+        return json_digest(dict(sorted(hash_files(folder).items())))[:16]
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     return f"{name}@{getattr(config, '_commit_hash', None) or 'unknown'}"

@@ -87,11 +87,6 @@ class PromptFile:
     sections: dict[str, str]
     source_text: str
 
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the file."""
-        return hashlib.sha256(self.source_text.encode()).hexdigest()
-
     @cached_property
     def fields(self) -> frozenset[str]:
         """The names that must be given to ``render``."""
@@ -239,12 +234,29 @@ class PromptBook:
                 f"their likelihoods are compared, so put a {file.name}.txt of the same wording beside it"
             )
 
+    def files(self) -> dict[str, Path]:
+        """Every file that a name stands for, by name; whether it is in order is found out when it is used."""
+        found = {
+            path.relative_to(folder).with_suffix("").as_posix(): path
+            for folder in reversed(self.folders)
+            for path in folder.glob("*/*.txt")
+        }
+        return dict(sorted(found.items()))
+
     def names(self) -> list[str]:
-        found = (path.relative_to(folder) for folder in self.folders for path in folder.glob("*/*.txt"))
-        return sorted({path.with_suffix("").as_posix() for path in found})
+        return list(self.files())
 
     def render(self, name: str, **fields: Field) -> Prompt:
         return self.find(name).render(**fields)
+
+
+def prompts_digest(*books: PromptBook) -> str:
+    """A SHA-256 over the names and bytes of every prompt file in the folders of the books, one after the other."""
+    summary = hashlib.sha256()
+    for folder in (folder for book in books for folder in book.folders):
+        for path in sorted(folder.glob("*/*.txt")):
+            summary.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return summary.hexdigest()
 
 
 @lru_cache(maxsize=256)

@@ -23,8 +23,8 @@ from arbitrag.types import Passage
 class HybridRetriever:
     """Fuses any two retrievers over the same passages; usually BM25 and vectors.
 
-    ``fetch`` passages are asked of each (at least as many as are wanted in the end). A passage is the same when its id
-    is, or without an id its source, offset and text. Among equal scores a passage of the first retriever comes first,
+    ``fetch`` passages are asked of each (at least as many as are wanted in the end). Passages are the same
+    when their ``identity`` is. Among equal scores a passage of the first retriever comes first,
     then the better rank.
     """
 
@@ -66,7 +66,7 @@ def fuse(rankings: Sequence[Sequence[Passage]], *, k0: int = 60) -> tuple[Passag
     for ranking in rankings:
         seen: set[Hashable] = set()
         for rank, passage in enumerate(ranking, start=1):
-            same = passage.id or (passage.source, passage.offset, passage.text)
+            same = passage.identity
             if same in seen:  # a retriever that repeats itself does not vote twice
                 continue
             seen.add(same)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -24,6 +25,12 @@ _FLAGS = {
     "wb": os.O_WRONLY | os.O_CREAT,
     "xb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
 }
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

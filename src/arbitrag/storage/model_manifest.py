@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from arbitrag.errors import DataError
 from arbitrag.serialization import parse_json
+from arbitrag.storage.files import file_digest
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -54,7 +54,7 @@ class Manifest:
                 raise DataError(f"{folder / NAME} does not list {name}; export the model again")
             if not path.is_file():
                 raise DataError(f"{path} is missing, though {NAME} lists it; export the model again")
-            if digest(path) != self.files[name]:
+            if file_digest(path) != self.files[name]:
                 raise DataError(f"{path} is not the file that {NAME} lists (another SHA-256); export the model again")
 
 
@@ -79,10 +79,4 @@ def read_manifest(folder: Path) -> Manifest | None:
 def hash_files(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file under a folder, but for the manifest itself."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
-    return {path.relative_to(folder).as_posix(): digest(path) for path in paths}
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {path.relative_to(folder).as_posix(): file_digest(path) for path in paths}

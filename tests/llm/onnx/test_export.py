@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from arbitrag.errors import DataError, MissingExtra, UsageError
-from arbitrag.storage.model_manifest import digest, read_manifest
+from arbitrag.storage.files import file_digest
+from arbitrag.storage.model_manifest import read_manifest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -179,7 +180,7 @@ def test_an_export_is_replaced_and_a_failed_one_leaves_it_alone(
     exporting.export(checkpoint, out, name="second")
     assert (found := read_manifest(out)) is not None
     assert found.name == "second"
-    before = {path.name: digest(path) for path in out.iterdir()}
+    before = {path.name: file_digest(path) for path in out.iterdir()}
 
     rename = Path.rename
 
@@ -191,7 +192,7 @@ def test_an_export_is_replaced_and_a_failed_one_leaves_it_alone(
     monkeypatch.setattr(Path, "rename", fails)
     with pytest.raises(OSError, match="no space"):
         exporting.export(checkpoint, out, name="third")
-    assert {path.name: digest(path) for path in out.iterdir()} == before
+    assert {path.name: file_digest(path) for path in out.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

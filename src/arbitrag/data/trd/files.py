@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -45,12 +44,6 @@ def raise_first(path: Path, row: Fields) -> None:
     for problem in row.problems:
         if not problem.warning:
             raise DataError(f"{path} line {problem.line}: {problem.text}")
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

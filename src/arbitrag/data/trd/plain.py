@@ -39,9 +39,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from arbitrag.data.fields import Fields
-from arbitrag.data.trd.files import digest, json_lines, raise_first
+from arbitrag.data.trd.files import json_lines, raise_first
 from arbitrag.data.trd.material import Entity, Fact, Kind, Material
 from arbitrag.errors import DataError, UsageError
+from arbitrag.storage.files import file_digest
 from arbitrag.text import normalize_answer, one_line
 from arbitrag.types import Passage
 
@@ -68,7 +69,7 @@ def plain_material(folder: Path, *, cutoff: str = "") -> Material:
     if strange := told.keys() - {fact.id for fact in facts}:
         raise DataError(f"{passages_path}: a passage tells the fact '{one_line(min(strange))}', which {FACTS} has not")
     about = f"the facts, passages and entities in the folder {folder.name}"
-    return Material(folder.name, about, facts, entities, digests={path.name: digest(path) for path in paths})
+    return Material(folder.name, about, facts, entities, digests={path.name: file_digest(path) for path in paths})
 
 
 def check_cutoff(cutoff: str) -> None:

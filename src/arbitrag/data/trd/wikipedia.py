@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arbitrag.data.trd.draft import mentions
-from arbitrag.data.trd.files import digest
 from arbitrag.data.trd.material import Category, Fact, Material
 from arbitrag.data.trd.nq import nq_facts
 from arbitrag.data.trd.plain import check_cutoff
 from arbitrag.data.trd.taqa import taqa_facts
 from arbitrag.data.trd.wikidata import Wikidata, read_wikidata
 from arbitrag.errors import UsageError
+from arbitrag.storage.files import file_digest
 from arbitrag.storage.jsonl import read_passages
 from arbitrag.types import Passage
 
@@ -56,7 +56,7 @@ def wikipedia_material(sources: Sources) -> Material:
     facts += _new(known, library, removed)
     files = (nq_train, nq_dev, *sources.taqa, wikidata, paragraphs)
     about = f"Natural Questions, TAQA, Wikidata and Wikipedia, with the cutoff {sources.cutoff}"
-    digests = {path.name: digest(path) for path in files}
+    digests = {path.name: file_digest(path) for path in files}
     return Material("wikipedia", about, facts, known.entities.all, digests=digests, removed=dict(removed))
 
 

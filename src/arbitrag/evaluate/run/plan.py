@@ -112,7 +112,7 @@ def plan(
     for entry in taking_part:
         for model in (entry.kit.llm, entry.kit.scorer):
             if model.backend.name not in prompts:
-                files = _files(model.book)
+                files = {name: path.read_bytes() for name, path in model.book.files().items()}
                 digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
                 prompts[model.backend.name] = digests
                 texts |= {digests[name]: content.decode() for name, content in files.items() if _is_text(content)}
@@ -141,12 +141,6 @@ def _conditions(kit: Kit, passages: Passages) -> dict[str, Any]:
         "limits": asdict(kit.limits),
         "scorer": "" if own else kit.scorer.backend.identity,
     }
-
-
-def _files(book: PromptBook) -> dict[str, bytes]:
-    """Every prompt file, by name; whether one is in order is found out when it is used."""
-    files = {path.relative_to(folder): path for folder in reversed(book.folders) for path in folder.glob("*/*.txt")}
-    return {name.with_suffix("").as_posix(): path.read_bytes() for name, path in sorted(files.items())}
 
 
 def _is_text(content: bytes) -> bool:

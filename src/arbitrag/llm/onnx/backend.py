@@ -28,7 +28,8 @@ from arbitrag.llm.onnx.runtime import InPlaceRuntime, in_place, small
 from arbitrag.llm.onnx.session import HostLogits, cores, memory, open_session
 from arbitrag.llm.tokenizer import TextCodec
 from arbitrag.serialization import parse_json
-from arbitrag.storage.model_manifest import Manifest, digest, read_manifest
+from arbitrag.storage.files import file_digest
+from arbitrag.storage.model_manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
     from arbitrag.llm.engine.engine import Engine
@@ -89,7 +90,7 @@ def open_runtime(
 
     Raises DataError for a file that is no model and BackendError for one that cannot be driven.
     """
-    name = f"onnx:{identity or digest(path)[:16]}:fp32"
+    name = f"onnx:{identity or file_digest(path)[:16]}:fp32"
     threads = threads or cores()
     session = open_session(path, 1 if small(path) else threads)
     if in_place(session):
@@ -244,7 +245,7 @@ def _identity(folder: Path, path: Path, manifest: Manifest | None) -> str:
     names = [path.name, f"{path.name}_data", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
     files = [path.parent / name for name in names[:2]] + [folder / name for name in names[2:]]
     known = {} if manifest is None else {folder / name: value for name, value in manifest.files.items()}
-    hashes = [known.get(file) or digest(file) for file in files if file.is_file()]
+    hashes = [known.get(file) or file_digest(file) for file in files if file.is_file()]
     return hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:16]
 
 

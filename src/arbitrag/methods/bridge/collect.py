@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,7 +11,7 @@ from arbitrag.methods.bridge.sub_queries import parse_answers
 from arbitrag.prompts import Block
 from arbitrag.stages.reading import Reading, read_reply
 from arbitrag.stages.soft_bias import Bias
-from arbitrag.types import Passage, Question
+from arbitrag.types import Passage, Question, distinct_passages
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +49,15 @@ async def search(queries: Sequence[str], kit: Kit, *, fetch: int) -> tuple[Passa
     """For each query the passage that is nearest to it by the encoder, of the first ``fetch``; each passage once."""
     found = await gather(*(kit.retrieve(query, k=fetch) for query in queries))
     if any(len(passages) > 1 for passages in found):
-        known = list(distinct_passages([passage for passages in found for passage in passages]))
-        places = {same(passage): place for place, passage in enumerate(known)}
+        known = list(distinct_passages(passage for passages in found for passage in passages))
+        places = {passage.identity: place for place, passage in enumerate(known)}
         vectors, asked = await kit.embed(known), await kit.embed_queries(queries)
         likeness = (asked @ vectors.T).round(6)  # the last bits depend on the machine; (queries, passages)
         found = [
-            (max(passages, key=lambda passage: likeness[row, places[same(passage)]]),) if passages else ()
+            (max(passages, key=lambda passage: likeness[row, places[passage.identity]]),) if passages else ()
             for row, passages in enumerate(found)
         ]
-    return distinct_passages([passage for passages in found for passage in passages])
-
-
-def distinct_passages(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """The passages, each once, in their order."""
-    first: dict[Hashable, Passage] = {}
-    for passage in passages:
-        first.setdefault(same(passage), passage)
-    return tuple(first.values())
-
-
-def same(passage: Passage) -> Hashable:
-    """What two copies of a passage have in common."""
-    return passage.id or (passage.source, passage.offset, passage.text)
+    return distinct_passages(passage for passages in found for passage in passages)
 
 
 @dataclass(frozen=True, slots=True)
