@@ -57,9 +57,10 @@ def random_llama(seed: int, *, context: int = 4096, layers: int = LAYERS) -> Any
 
 
 def engine_of(model: Any, codec: Codec | None = None, **options: Any) -> Engine:
+    from arbitrag.llm.hf.cpu import optimise
     from arbitrag.llm.hf.runtime import TorchRuntime
 
-    return Engine(TorchRuntime(model, identity="random"), codec or NumberCodec(), name="random", **options)
+    return Engine(optimise(TorchRuntime(model, identity="random")), codec or NumberCodec(), name="random", **options)
 
 
 def lab_codec() -> TextCodec:

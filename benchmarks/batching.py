@@ -84,9 +84,10 @@ def against_transformers(bench: Bench, runner: asyncio.Runner, draw: random.Rand
 
 
 def own_cost(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: Any) -> None:
+    from arbitrag.llm.hf.cpu import optimise
     from arbitrag.llm.hf.runtime import TorchRuntime
 
-    runtime = TorchRuntime(model, identity="random")
+    runtime = optimise(TorchRuntime(model, identity="random"))
     engine = Engine(runtime, NumberCodec(), name="random")
     inside = 0.0
     forward = runtime.forward

@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from arbitrag.llm.base import Prompt
 from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.engine.runtime import Block, OutOfMemory, Step
+from arbitrag.llm.hf.cpu import optimise
 from arbitrag.llm.hf.kv_cache import Cache
 from arbitrag.llm.hf.runtime import TorchRuntime
 
@@ -72,8 +73,9 @@ def tiny_model(seed: int = 0) -> Any:
     return for_use(LlamaForCausalLM(config))
 
 
-def tiny_runtime(seed: int = 0) -> TorchRuntime:
-    return TorchRuntime(tiny_model(seed), identity=f"tiny {seed}")
+def tiny_runtime(seed: int = 0, *, optimised: bool = True) -> TorchRuntime:
+    runtime = TorchRuntime(tiny_model(seed), identity=f"tiny {seed}")
+    return optimise(runtime) if optimised else runtime
 
 
 def tiny_engine(runtime: Any = None, **options: Any) -> Engine:
@@ -155,6 +157,5 @@ class Cramped(Wrapped):
         return self.inner.assemble(rows, once=once)
 
     def join(self, first: Cache, second: Cache) -> Cache:
-        rows = sum(len(places) for cache in (first, second) for places in cache.bands.rows)
-        self._check(rows * max(first.slots, second.slots))
+        self._check((first.rows + second.rows) * max(first.slots, second.slots))
         return self.inner.join(first, second)

@@ -12,21 +12,26 @@ from engine_parts import (
     Cramped,
     Unpacked,
     tiny_engine,
+    tiny_model,
     tiny_runtime,
 )
 
 from arbitrag.llm.engine.prefill import Limits
-from arbitrag.llm.hf import runtime as torch_runtime
-from arbitrag.llm.hf import small_batch_linear
+from arbitrag.llm.hf import cpu
+from arbitrag.llm.hf.cpu import BlockedLinear
 
 
-@pytest.mark.parametrize("alike", [0, 64])
-async def test_with_everything_kept(alike: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rows of about equal length in bands of their own and matrices in pieces, and with all in one."""
-    monkeypatch.setattr(torch_runtime, "ALIKE", alike)
-    if not alike:
-        monkeypatch.setattr(small_batch_linear, "_PIECE", 1024)
-        assert len(tiny_runtime()._few) == 13, "all but the last of either layer's feed-forward"
+@pytest.mark.parametrize("optimised", [False, True])
+async def test_with_everything_kept(optimised: bool) -> None:
+    """On a CPU with its optimisations and without them."""
+    await mixtures(lambda: tiny_engine(tiny_runtime(optimised=optimised)), seed=1)
+
+
+async def test_with_everything_optimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of about equal length are in buckets of their own, and small matrices are blocked as well."""
+    monkeypatch.setattr(cpu, "SLACK", 0)
+    monkeypatch.setattr(cpu, "_BLOCK_BYTES", 1024)
+    assert len(BlockedLinear(tiny_model())) == 13, "all but the last of either layer's feed-forward"
     await mixtures(tiny_engine, seed=1)
 
 

@@ -52,6 +52,7 @@ def open_hf(
         import transformers
     except ImportError:
         raise MissingExtra("hf", f"hf:{path_or_name}") from None
+    from arbitrag.llm.hf import cpu
     from arbitrag.llm.hf.runtime import TorchRuntime
     from arbitrag.llm.tokenizer import TextCodec
 
@@ -74,6 +75,7 @@ def open_hf(
             f"attention: {getattr(model.config, '_attn_implementation', 'unknown')}, as transformers offers it",
         ),
     )
+    cpu.optimise(runtime)
     spare = _free_bytes(torch, place)
     limits = Limits(
         rows=batch_rows or Limits().rows,

@@ -1,18 +1,14 @@
 """A runtime over torch: any causal language model of transformers that keeps plain keys and values.
 
-A block is a pair of tensors, keys and values, each (layers, heads, tokens, width); for caches see ``torch_cache``.
-
-On a CPU a short row is not padded to a long one beside it (``torch_bands``), where the model calls scaled dot product
-attention through the interface of transformers and gives it the mask unchanged. All rows of a batch are padded to the
-longest with every other model: one that attends in its own way (eager, flash, a bias by position), one whose window is
-shorter than its context, and any model on a GPU, where a call more costs more than padding.
+A block is a pair of tensors, keys and values, each (layers, heads, tokens, head_dim); for caches see ``kv_cache``.
+All rows of a batch are left-padded to the longest, unless ``cpu.optimise`` was called.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +16,7 @@ import torch
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.engine.runtime import Choice, Facts, OutOfMemory, Step
-from arbitrag.llm.hf.kv_cache import Block, Cache, growing, joined, passing, selected
-from arbitrag.llm.hf.length_buckets import ALIKE, IMPLEMENTATION, grouped
-from arbitrag.llm.hf.small_batch_linear import FewTokens
+from arbitrag.llm.hf.kv_cache import Block, Cache, assembled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -53,12 +47,17 @@ def _memory() -> Iterator[None]:
 
 
 class TorchRuntime:
-    """``model`` on its device, in its precision. Raises BackendError for one whose cache cannot be cut and joined."""
+    """``model`` on its device, in its precision. Raises BackendError for one whose cache cannot be cut and joined.
+
+    ``assembled`` makes a cache of rows of blocks, and ``around_pass`` is entered for every forward pass with its number
+    of new tokens; optimisations for a device replace them.
+    """
 
     def __init__(self, model: PreTrainedModel, *, identity: str, evidence: Sequence[str] = ()) -> None:
-        self._model = model.eval()  # type: ignore[no-untyped-call]
+        self.model = model.eval()  # type: ignore[no-untyped-call]
+        self.assembled: Callable[..., Cache] = assembled
+        self.around_pass: Callable[[int], AbstractContextManager[object]] = nullcontext
         self._device = model.device
-        self._few = FewTokens(model)
         takes = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in takes
         self._takes_keep = "logits_to_keep" in takes
@@ -72,8 +71,7 @@ class TorchRuntime:
         context = getattr(config, "max_position_embeddings", None)
         window = getattr(config, "sliding_window", None)
         ragged = not window or (context is not None and window >= context)
-        self._alike: int | None = None  # without bands: all rows in one
-        block, logits, packs = self._try_out(banded=ragged)
+        block, logits = self._try_out()
         self.facts = Facts(
             identity=identity,
             layers=config.num_hidden_layers,
@@ -84,73 +82,54 @@ class TorchRuntime:
             states=frozenset(range(config.num_hidden_layers + 1)),
             evidence=tuple(evidence),
             ragged=ragged,
-            packs=ragged and packs,
+            packs=ragged and self._packs(),
         )
 
-    def _try_out(self, *, banded: bool) -> tuple[Block, torch.Tensor, bool]:
-        """Check that a ragged batch over cut and joined caches gives what the plain model gives for the same text.
-
-        Returns the keys and values of one token, the logits of one position, and whether rows can be packed.
-        """
+    def _try_out(self) -> tuple[Block, torch.Tensor]:
+        """Check that the model's cache can be cut and joined; returns one token's keys and values, and logits."""
         ids = np.arange(1, 5)[None]
         try:
             with torch.inference_mode():
-                plain = self._model(input_ids=torch.from_numpy(ids).to(self._device)).logits[0, -1]
+                self._expected = self.model(input_ids=torch.from_numpy(ids).to(self._device)).logits[0, -1]
             whole = self.forward(ids, np.ones((1, 4), bool), np.arange(4)[None], None, keep=1)
-            one, two = self.block(whole.cache, 0, 0, 1), self.block(whole.cache, 0, 1, 3)
-            equal = _close(self._ragged(one, two), plain)
+            self._blocks = self.block(whole.cache, 0, 0, 1), self.block(whole.cache, 0, 1, 3)
+            equal = self.agrees_with_model()
         except Exception as error:
             raise BackendError(
-                f"{type(self._model).__name__} has no key/value cache that this engine can use: "
+                f"{type(self.model).__name__} has no key/value cache that this engine can use: "
                 f"{type(error).__name__}: {error}"
             ) from error
         if not equal:
             raise BackendError(
-                f"{type(self._model).__name__} answers differently from its own cache; this engine cannot run it"
+                f"{type(self.model).__name__} answers differently from its own cache; this engine cannot run it"
             )
-        if banded:
-            self._alike = self._bands(one, two, plain)
-        return one, plain, self._packs(one, plain)
+        return self._blocks[0], self._expected
 
-    def _ragged(self, one: Block, two: Block) -> torch.Tensor:
-        """The last logits of tokens 1 to 4 by two rows: three tokens after the first's block, and one after both."""
+    def agrees_with_model(self) -> bool:
+        """Whether a ragged batch over cut and joined caches gives what the plain model gives for the same text.
+
+        Tokens 1 to 4 are in two rows: three tokens after the first's block, and one after the blocks of three.
+        """
+        one, two = self._blocks
         mask = np.array([[False, False, True, True, True, True], [True, True, True, False, False, True]])
         fresh, positions = np.array([[2, 3, 4], [0, 0, 4]]), np.array([[1, 2, 3], [0, 0, 3]])
         shorter, longer = self.assemble([[one]]), self.assemble([[one, two]])
         assert shorter is not None
         assert longer is not None
         logits: torch.Tensor = self.forward(fresh, mask, positions, self.join(shorter, longer), keep=1).logits
-        return logits[:, -1]
+        return _close(logits[:, -1], self._expected)
 
-    def _bands(self, one: Block, two: Block, plain: torch.Tensor) -> int | None:
-        """``ALIKE`` where attention may go band by band, since that gives what the plain model gives; else None.
-
-        The model then calls its attention by another name from here on, which changes nothing for other callers.
-        """
-        usual = self._model.config._attn_implementation
-        able = usual in {"sdpa", IMPLEMENTATION} and self._model._can_set_attn_implementation()
-        if not able or self._device.type != "cpu":
-            return None
-        self._model.set_attn_implementation(IMPLEMENTATION)
-        self._alike = 0
-        try:
-            if _close(self._ragged(one, two), plain):
-                return ALIKE
-        except Exception:  # noqa: BLE001  (the answer is no: rows are then padded to the longest of all)
-            pass
-        self._model.set_attn_implementation(usual)
-        return None
-
-    def _packs(self, one: Block, plain: torch.Tensor) -> bool:
-        """Whether two continuations in one row, each blind to the other, give what the plain model gives."""
+    def _packs(self) -> bool:
+        """Whether two continuations in one row, masked from each other, give what the plain model gives."""
         mask = np.ones((1, 6, 7), bool)
         mask[0, :, 1:] = np.kron(np.eye(2), np.tri(3)).astype(bool)
         ids, positions = np.array([[2, 3, 4, 2, 3, 4]]), np.array([[1, 2, 3, 1, 2, 3]])
         try:
-            found = self.forward(ids, mask, positions, self.assemble([[one]], once=True), keep=6).logits[0, [2, 5]]
+            past = self.assemble([[self._blocks[0]]], once=True)
+            found = self.forward(ids, mask, positions, past, keep=6).logits[0, [2, 5]]
         except Exception:  # noqa: BLE001  (the answer is no: continuations then get a row each)
             return False
-        return _close(found, plain)
+        return _close(found, self._expected)
 
     def forward(
         self,
@@ -164,14 +143,14 @@ class TorchRuntime:
     ) -> Step:
         cache = Cache() if cache is None else cache
         extra: dict[str, Any] = {}
-        with _memory(), self._few.at_once(ids.size):
+        with _memory(), self.around_pass(ids.size):
             if self._takes_positions:
                 extra["position_ids"] = torch.from_numpy(positions).to(self._device)
             if self._takes_keep:
                 extra["logits_to_keep"] = keep
-            found = self._model(
+            found = self.model(
                 input_ids=torch.from_numpy(ids).to(self._device),
-                attention_mask=self._mask(mask, cache),
+                attention_mask=cache.mask(mask, self._device),
                 past_key_values=cache,
                 use_cache=True,
                 output_hidden_states=bool(layers),
@@ -180,31 +159,19 @@ class TorchRuntime:
             states = {layer: found.hidden_states[layer][:, -1].float().cpu().numpy() for layer in layers}
             return Step(found.past_key_values, found.logits[:, -keep:], states)
 
-    def _mask(self, mask: np.ndarray, cache: Cache) -> torch.Tensor | None:
-        if cache.banded:
-            return cache.bands.see(mask, cache.past(), self._device)
-        if mask.ndim == 2 and mask.all():
-            return None
-        given = torch.from_numpy(mask).to(self._device)
-        return given if given.ndim == 2 else given[:, None]
-
     def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
-        lengths = [sum(keys.shape[2] for keys, _ in blocks) for blocks in rows]
-        if not any(lengths):
+        if not any(keys.shape[2] for blocks in rows for keys, _ in blocks):
             return None
         with _memory():
-            return (passing if once else growing)(rows, self._groups(lengths))
-
-    def _groups(self, slots: Sequence[int]) -> list[list[int]]:
-        return [list(range(len(slots)))] if self._alike is None else grouped(slots, self._alike)
+            return self.assembled(rows, once=once)
 
     def join(self, first: Cache, second: Cache) -> Cache:
         with _memory():
-            return joined(first, second, self._groups)
+            return first.join(second)
 
     def select(self, cache: Cache, rows: Sequence[int], start: int) -> Cache:
         with _memory():
-            return selected(cache, rows, start)
+            return cache.select(rows, start)
 
     def block(self, cache: Cache, row: int, start: int, stop: int) -> Block:
         with _memory():
