@@ -13,7 +13,6 @@ PACKAGE = Path(arbitrag.__file__).parent
 # Imports against the order that are still there, as importer and imported. It only ever gets shorter.
 OPEN = {
     ("llm", "lab.model"),
-    ("llm.cache", "trace"),
     ("retrieve", "lab.model"),
     ("retrieve.adapt", "integrations"),
     ("retrieve.adapt", "integrations.adapter"),

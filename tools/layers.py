@@ -38,7 +38,6 @@ LAYERS: Order = (
     ("integrations",),
     ("trace",),
     ("kit",),
-    ("budget",),
     ("stages",),
     ("methods",),
     ("arguments",),

@@ -294,6 +294,12 @@ class Kit:
         """The same parts; what the model writes for an answer is given to ``on_text`` as it is written."""
         return replace(self, llm=replace(self.llm, on_text=on_text))
 
+    def with_models(self, change: Callable[[LLM], LLM]) -> Kit:
+        """The same parts, with what ``change`` makes of each model."""
+        llm = replace(self.llm, backend=change(self.llm.backend))
+        scorer = llm if self.scorer is self.llm else replace(self.scorer, backend=change(self.scorer.backend))
+        return replace(self, llm=llm, scorer=scorer)
+
     def with_passages(self, passages: Sequence[Passage]) -> Kit:
         """The same parts, with these passages to find, whatever is asked."""
         return replace(self, given=tuple(passages))

@@ -15,13 +15,13 @@ from typing import Any
 
 from arbitrag import __version__
 from arbitrag.arguments import check_arguments, chosen_method, question_of
-from arbitrag.budget import Budget
 from arbitrag.encode import default_encoder, open_encoder
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, OnText, Price, offer_of
+from arbitrag.llm.budget import Budget
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
@@ -194,7 +194,7 @@ async def answer_all(
     chosen = chosen_method(method)
     check_arguments(form=form)
     await check(chosen, kit)
-    kit = kit if budget is None else budget.metered(kit)
+    kit = kit if budget is None else kit.with_models(budget.metered)
     places = asyncio.Semaphore(concurrency)
 
     async def one(question: Question) -> Verdict | Failure:

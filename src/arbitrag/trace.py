@@ -7,26 +7,24 @@ an API key is never part of it, and backends keep theirs out of their names and 
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from arbitrag.encode.base import Vectors
 from arbitrag.encode.similarity import Similarities
-from arbitrag.llm.base import Distributions, Generation, Inspection, Likelihood, Price, Scores, Tokens
+from arbitrag.llm import results
+from arbitrag.llm.base import Generation, Scores, Tokens
+from arbitrag.llm.results import ModelResult, decode_array, encode_array, money_of
 from arbitrag.serialization import from_plain, to_plain
 from arbitrag.truncation import Fit
 from arbitrag.types import Decision, Passage, Question, Usage
 
-if TYPE_CHECKING:
-    import numpy as np
-
 FORMAT = 1
 
 Kind = Literal["generate", "score", "inspect", "next_token", "retrieve", "fit", "embed", "compare"]
-Result = Generation | Scores | Inspection | Distributions | Fit | Vectors | Similarities | tuple[Passage, ...]
+Result = ModelResult | Fit | Vectors | Similarities | tuple[Passage, ...]
 NOT_OF_MODEL = frozenset({"retrieve", "fit", "embed", "compare"})
 R = TypeVar("R", bound=Result)
 
@@ -183,26 +181,11 @@ def _cost(result: Result, part: Named) -> dict[str, Any]:
     return {**cost, "money": money, "cached": result.cached, "computed": result.computed, "doubt": doubt}
 
 
-def money_of(tokens: Tokens, price: Price | None) -> float | None:
-    """What these tokens cost; None without a price."""
-    if price is None:
-        return None
-    return (tokens.read * price.read + tokens.reused * price.reused + tokens.written * price.written) / 1_000_000
-
-
 def encode(result: Result) -> Any:
     """A result as plain JSON values; arrays as base64 of little-endian float32 with their shape."""
     if isinstance(result, tuple | Fit | Similarities):
         return to_plain(result)
-    if isinstance(result, Vectors):
-        return _pack(result.rows)
-    if isinstance(result, Generation):
-        return {"text": result.text, "finish": result.finish, "logprobs": to_plain(result.logprobs)}
-    if isinstance(result, Scores):
-        return [{"text": each.text, "logprobs": list(each.logprobs)} for each in result.likelihoods]
-    if isinstance(result, Inspection):
-        return {str(layer): _pack(state) for layer, state in result.states.items()}
-    return _pack(result.logprobs)
+    return encode_array(result.rows) if isinstance(result, Vectors) else results.encode(result)
 
 
 def decode(kind: Kind, plain: Any) -> Result:
@@ -212,36 +195,7 @@ def decode(kind: Kind, plain: Any) -> Result:
     if kind == "fit":
         return from_plain(Fit, plain)
     if kind == "embed":
-        return Vectors(_unpack(plain))
+        return Vectors(decode_array(plain))
     if kind == "compare":
         return from_plain(Similarities, plain)
-    if kind == "generate":
-        logprobs = None if plain["logprobs"] is None else tuple(plain["logprobs"])
-        if not isinstance(plain["text"], str):
-            raise ValueError("a generation without a text")
-        return Generation(plain["text"], plain["finish"], logprobs, cached=True)
-    if kind == "score":
-        return Scores(tuple(Likelihood(each["text"], _logprobs(each["logprobs"])) for each in plain), cached=True)
-    if kind == "inspect":
-        return Inspection({int(layer): _unpack(state) for layer, state in plain.items()}, cached=True)
-    return Distributions(_unpack(plain), cached=True)
-
-
-def _logprobs(values: list[float]) -> tuple[float, ...]:
-    """What a mean can be taken of; raises ValueError for anything else."""
-    if not values or not all(isinstance(value, float | int) and value <= 0 for value in values):
-        raise ValueError("a likelihood is a list of one or more log-probabilities")
-    return tuple(values)
-
-
-def _pack(array: np.ndarray) -> dict[str, Any]:
-    return {
-        "shape": list(array.shape),
-        "float32": base64.b64encode(array.astype("<f4").tobytes()).decode("ascii"),
-    }
-
-
-def _unpack(plain: Mapping[str, Any]) -> np.ndarray:
-    import numpy
-
-    return numpy.frombuffer(base64.b64decode(plain["float32"]), "<f4").reshape(plain["shape"])
+    return results.decode(kind, plain)

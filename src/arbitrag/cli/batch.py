@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from arbitrag.budget import Budget
 from arbitrag.cli.options import Parts
 from arbitrag.cli.results import ResultFile
 from arbitrag.cli.terminal.output import complain, progress, say_json, waiting
 from arbitrag.data.asking import Asked
 from arbitrag.errors import BudgetError
 from arbitrag.kit import Kit
+from arbitrag.llm.budget import Budget
 from arbitrag.methods.base import Method, settings
 from arbitrag.prompts import prompts_digest
 from arbitrag.run import Failure, answer_all

@@ -16,10 +16,10 @@ from arbitrag.cli.terminal import completion
 from arbitrag.cli.terminal.arguments import typed
 
 if TYPE_CHECKING:
-    from arbitrag.budget import Budget
     from arbitrag.encode.base import Encoder as Encoded
     from arbitrag.kit import Kit
     from arbitrag.llm.base import Price
+    from arbitrag.llm.budget import Budget
     from arbitrag.methods.base import Method
     from arbitrag.types import Passage
 
@@ -203,8 +203,8 @@ def pairs_from(given: Sequence[str] | None, option: str, example: str) -> dict[s
 
 def budget_from(max_tokens: int | None, max_cost: float | None) -> Budget | None:
     """The limits that were typed; None without one. Raises UsageError for a cost that is none."""
-    from arbitrag.budget import Budget
     from arbitrag.errors import UsageError
+    from arbitrag.llm.budget import Budget
 
     if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
         raise UsageError(f"--max-cost takes an amount of money above 0; got {max_cost:g}")

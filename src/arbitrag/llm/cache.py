@@ -14,9 +14,9 @@ import sqlite3
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.llm.base import (
@@ -24,30 +24,23 @@ from arbitrag.llm.base import (
     Distributions,
     Generation,
     Inspection,
-    Offer,
     OnText,
     Prompt,
-    Reading,
     Sampling,
     Scores,
     Tokens,
     generated,
-    offer_of,
-    reading_of,
 )
+from arbitrag.llm.results import M, ModelResult, Request, as_cached, decode, encode
+from arbitrag.llm.wrapped import WrappedLLM
 from arbitrag.security.trust import CACHE_FILE
 from arbitrag.serialization import to_plain
 from arbitrag.storage.checksums import seal, unseal
 from arbitrag.storage.files import check_plain
-from arbitrag.trace import Kind, decode, encode
-from arbitrag.types import Need
 
 FILE = CACHE_FILE
 VERSION = 1
 BUSY_S = 10.0
-
-Answer = Generation | Scores | Inspection | Distributions
-A = TypeVar("A", bound=Answer)
 
 
 @dataclass
@@ -58,7 +51,7 @@ class _Flight:
     waiting: int = 0
 
 
-class CachedLLM:
+class CachedLLM(WrappedLLM):
     """A model whose responses are kept in ``folder``.
 
     A response from the cache has ``cached`` set, and all the tokens that were read for it count as reused. Requests
@@ -68,9 +61,7 @@ class CachedLLM:
 
     def __init__(self, backend: LLM, folder: Path) -> None:
         """Raises UsageError when the folder cannot be made, DataError for a file that is no cache of this version."""
-        self.backend = backend
-        self.name, self.identity = backend.name, backend.identity
-        self.wording, self.price = backend.wording, backend.price
+        super().__init__(backend)
         self._flights: dict[str, _Flight] = {}
         self._warned = False
         # sqlite blocks, so it has a thread of its own, which is also the only one to touch the connection.
@@ -81,18 +72,6 @@ class CachedLLM:
         except BaseException:
             self._thread.shutdown()
             raise
-
-    async def offer(self) -> Offer:
-        return await self.backend.offer()
-
-    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
-        return await offer_of(self.backend, needs, fresh=fresh)
-
-    async def reading(self, tight: Callable[[], bool]) -> Reading:
-        return await reading_of(self.backend, tight)
-
-    def count_tokens(self, text: Prompt | str) -> int:
-        return self.backend.count_tokens(text)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         if sampling.temperature > 0 and sampling.seed is None:
@@ -129,7 +108,7 @@ class CachedLLM:
         self.close()
         await self.backend.aclose()
 
-    async def _answer(self, kind: Kind, settings: Any, ask: Callable[[], Awaitable[A]]) -> A:
+    async def _answer(self, kind: Request, settings: Any, ask: Callable[[], Awaitable[M]]) -> M:
         asked = json.dumps([self.identity, kind, settings], ensure_ascii=True, sort_keys=True)
         key = hashlib.sha256(asked.encode()).hexdigest()
         flight = self._flights.get(key)
@@ -138,7 +117,7 @@ class CachedLLM:
             flight = self._start(key, self._look_up_or_ask(key, kind, ask))
         flight.waiting += 1
         try:
-            answer: A = await asyncio.shield(flight.task)
+            answer: M = await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():  # nobody wants it any more
@@ -155,7 +134,7 @@ class CachedLLM:
         if self._flights.get(key) is flight:
             del self._flights[key]
 
-    async def _look_up_or_ask(self, key: str, kind: Kind, ask: Callable[[], Awaitable[A]]) -> A:
+    async def _look_up_or_ask(self, key: str, kind: Request, ask: Callable[[], Awaitable[M]]) -> M:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(self._thread, self._file.read, key)
@@ -163,7 +142,7 @@ class CachedLLM:
             self._warn("read", error)
             found = None
         if found is not None:
-            return cast(A, self._decoded(kind, found))
+            return cast(M, self._decoded(kind, found))
         answer = await ask()
         text = json.dumps(seal({"answer": encode(answer), "tokens": to_plain(answer.tokens)}))
         try:
@@ -172,10 +151,10 @@ class CachedLLM:
             self._warn("written", error)
         return answer
 
-    def _decoded(self, kind: Kind, text: str) -> Answer:
+    def _decoded(self, kind: Request, text: str) -> ModelResult:
         try:
             kept = unseal(json.loads(text))
-            answer = cast(Answer, decode(kind, kept["answer"]))
+            answer = decode(kind, kept["answer"])
             return as_cached(answer, Tokens(**kept["tokens"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise self._file.corrupt("holds an entry that cannot be read") from None
@@ -185,12 +164,6 @@ class CachedLLM:
             self._warned = True
             said = f"the response cache {self._file.path} cannot be {done} ({error}); going on without it"
             warnings.warn(said, RuntimeWarning, stacklevel=2)
-
-
-def as_cached(answer: A, tokens: Tokens) -> A:
-    """The answer as it comes from a cache: nothing computed, nothing written anew."""
-    computed = answer.computed or tokens
-    return replace(answer, tokens=Tokens(reused=computed.read + computed.reused), cached=True, computed=computed)
 
 
 class _File:

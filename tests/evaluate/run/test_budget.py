@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from runner_parts import Numbers, given_plan, methods, numbers
 
-from arbitrag.budget import Budget, MeteredLLM
 from arbitrag.errors import BudgetError, UsageError
 from arbitrag.evaluate.run.plan import entries
 from arbitrag.evaluate.run.runner import run
 from arbitrag.evaluate.run.store import Store
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Generation, Message, Price, Prompt, Sampling, Tokens
+from arbitrag.llm.budget import Budget, MeteredLLM
 from arbitrag.llm.cache import CachedLLM
 from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.run import Failure, answer_all
@@ -96,15 +96,14 @@ async def test_a_request_that_failed_gives_back_what_was_reserved() -> None:
 
 def test_a_price_is_needed_for_a_limit_of_money() -> None:
     with pytest.raises(UsageError, match="a limit of money needs the price of numbers: --price READ,WRITTEN"):
-        Budget(max_cost=1.0).metered(Kit.of(Numbers()))
-    Budget(max_tokens=1).metered(Kit.of(Numbers()))
+        Budget(max_cost=1.0).metered(Numbers())
+    Budget(max_tokens=1).metered(Numbers())
 
 
 def test_answers_from_a_cache_are_below_the_meter(tmp_path: Path) -> None:
     cached = CachedLLM(Numbers(), tmp_path)
     budget = Budget(max_tokens=1)
-    kit = budget.metered(budget.metered(Kit.of(cached)))
-    assert kit.llm.backend is cached
+    assert budget.metered(budget.metered(cached)) is cached
     assert isinstance(cached.backend, MeteredLLM)
     assert not isinstance(cached.backend.backend, MeteredLLM)
     cached.close()
@@ -113,10 +112,10 @@ def test_answers_from_a_cache_are_below_the_meter(tmp_path: Path) -> None:
 def test_the_scorer_is_metered_and_one_model_has_one_meter() -> None:
     model, scorer = Numbers(), Numbers("scorer")
     budget = Budget(max_tokens=1)
-    kit = budget.metered(Kit.of(model, scorer=scorer))
+    kit = Kit.of(model, scorer=scorer).with_models(budget.metered)
     assert isinstance(kit.scorer.backend, MeteredLLM)
-    assert budget.metered(Kit.of(model)).llm.backend is kit.llm.backend
-    alone = budget.metered(Kit.of(model))
+    assert budget.metered(model) is kit.llm.backend
+    alone = Kit.of(model).with_models(budget.metered)
     assert alone.scorer is alone.llm
 
 

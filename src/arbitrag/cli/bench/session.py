@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from arbitrag.budget import Budget
 from arbitrag.cli.bench.options import Options, command_again, open_kits, prices_of, refuse_strangers
 from arbitrag.cli.foreign import refuse_foreign
 from arbitrag.cli.options import model_from
@@ -23,6 +22,7 @@ from arbitrag.evaluate.run.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.run.provenance import provenance
 from arbitrag.evaluate.run.runner import Tally, check_all, run
 from arbitrag.evaluate.run.store import Store
+from arbitrag.llm.budget import Budget
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, needs_of
 from arbitrag.retrieve import LAB
@@ -222,7 +222,7 @@ class Session:
             )
             await check_all(taking_part, passages)  # a run that is refused leaves no file, and no system in one
             if self.budget is not None:
-                _ = [self.budget.metered(kit) for kit in kits]
+                _ = [kit.with_models(self.budget.metered) for kit in kits]
             if self.store is None:
                 self.store = opened.enter_context(Store.create(self.path, made))
             else:

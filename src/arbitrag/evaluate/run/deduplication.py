@@ -21,26 +21,22 @@ from arbitrag.llm.base import (
     Distributions,
     Generation,
     Inspection,
-    Offer,
     Price,
     Prompt,
-    Reading,
     Sampling,
     Scores,
     Tokens,
-    offer_of,
-    reading_of,
 )
-from arbitrag.llm.cache import as_cached
+from arbitrag.llm.results import M, as_cached, money_of
+from arbitrag.llm.wrapped import WrappedLLM
 from arbitrag.retrieve.base import Retriever
-from arbitrag.trace import Call, money_of, usage_of
-from arbitrag.types import Need, Passage, Usage
+from arbitrag.trace import Call, usage_of
+from arbitrag.types import Passage, Usage
 
 if TYPE_CHECKING:
     import numpy as np
 
 T = TypeVar("T")
-A = TypeVar("A", bound=Generation | Scores | Inspection | Distributions)
 
 
 class Sharing:
@@ -53,11 +49,8 @@ class Sharing:
 
     def kit(self, kit: Kit) -> Kit:
         """The kit with its models, its retriever and its encoder shared."""
-        llm = replace(kit.llm, backend=self._model(kit.llm.backend))
         return replace(
-            kit,
-            llm=llm,
-            scorer=llm if kit.scorer is kit.llm else replace(kit.scorer, backend=self._model(kit.scorer.backend)),
+            kit.with_models(self._model),
             retriever=None if kit.retriever is None else self._retriever(kit.retriever),
             encoder=None if kit.encoder is None else self._encoder(kit.encoder),
         )
@@ -78,24 +71,13 @@ class Sharing:
         return self._encoders[id(encoder)]
 
 
-class SharedLLM:
+class SharedLLM(WrappedLLM):
     """A model that computes equal requests once. Who asked first gets the answer as it is, others as from a cache."""
 
     def __init__(self, backend: LLM) -> None:
-        self.backend = backend
-        self.name, self.identity = backend.name, backend.identity
-        self.wording, self.price = backend.wording, backend.price
+        super().__init__(backend)
         self._asked = _Asked()
         self._lengths: dict[Prompt | str, int] = {}
-
-    async def offer(self) -> Offer:
-        return await self.backend.offer()
-
-    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
-        return await offer_of(self.backend, needs, fresh=fresh)
-
-    async def reading(self, tight: Callable[[], bool]) -> Reading:
-        return await reading_of(self.backend, tight)
 
     def count_tokens(self, text: Prompt | str) -> int:
         length = self._lengths.get(text)
@@ -122,7 +104,7 @@ class SharedLLM:
     async def aclose(self) -> None:
         """Nothing: the model is closed by who opened it."""
 
-    async def _answer(self, request: Hashable, ask: Callable[[], Awaitable[A]]) -> A:
+    async def _answer(self, request: Hashable, ask: Callable[[], Awaitable[M]]) -> M:
         answer, first = await self._asked.once(request, ask)
         return answer if first else as_cached(answer, answer.tokens)
 

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arbitrag.budget import Budget
 from arbitrag.errors import BudgetError, DataError, UnreachableError, UsageError
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.run.deduplication import Sharing, both, cost_alone, cost_paid
 from arbitrag.evaluate.run.plan import Entry, Passages
 from arbitrag.evaluate.run.store import Row, Store
 from arbitrag.kit import Kit, gather
+from arbitrag.llm.budget import Budget
 from arbitrag.methods.base import Method
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import Failure, attempt, check
@@ -107,7 +107,7 @@ async def run(
         raise UsageError(f"{twice} takes part {names.count(twice)} times; once is enough")
     await check_all(taking_part, passages)
     if budget is not None:
-        taking_part = [replace(entry, kit=budget.metered(entry.kit)) for entry in taking_part]
+        taking_part = [replace(entry, kit=entry.kit.with_models(budget.metered)) for entry in taking_part]
     places = {
         (set, name): _Place.of(store, set, name, entry, retry)
         for set in (store.sets if sets is None else sets)

@@ -15,30 +15,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from arbitrag.errors import BudgetError, UsageError
-from arbitrag.kit import Kit, Model
 from arbitrag.llm.base import (
     LLM,
     Distributions,
     Generation,
     Inspection,
-    Offer,
     Price,
     Prompt,
-    Reading,
     Sampling,
     Scores,
     Tokens,
-    offer_of,
-    reading_of,
 )
-from arbitrag.trace import money_of
-from arbitrag.types import Need
-
-A = TypeVar("A", bound=Generation | Scores | Inspection | Distributions)
+from arbitrag.llm.results import M, money_of
+from arbitrag.llm.wrapped import WrappedLLM
 
 _PER_REQUEST = 16  # tokens beside its texts that a request for likelihoods may be counted with
 
@@ -69,23 +61,18 @@ class Budget:
         if self.max_cost is not None and not self.max_cost > 0:
             raise UsageError(f"max_cost is {self.max_cost}; it is more than 0")
 
-    def metered(self, kit: Kit) -> Kit:
-        """The kit with models whose requests are kept within this budget.
+    def metered(self, model: LLM) -> LLM:
+        """The model with its requests kept within this budget; a model that is metered already stays as it is.
 
         Raises UsageError for a model without a price where money is limited.
         """
-        llm = self._model(kit.llm)
-        return replace(kit, llm=llm, scorer=llm if kit.scorer is kit.llm else self._model(kit.scorer))
-
-    def _model(self, model: Model) -> Model:
         from arbitrag.llm.cache import CachedLLM
 
-        backend = model.backend
-        if isinstance(backend, CachedLLM):  # what comes from the cache costs nothing, so the meter is below it
-            if not isinstance(backend.backend, MeteredLLM):
-                backend.backend = self._meter(backend.backend)
+        if isinstance(model, CachedLLM):  # what comes from the cache costs nothing, so the meter is below it
+            if not isinstance(model.backend, MeteredLLM):
+                model.backend = self._meter(model.backend)
             return model
-        return replace(model, backend=self._meter(backend))
+        return self._meter(model)
 
     def _meter(self, backend: LLM) -> MeteredLLM:
         if self.max_cost is not None and backend.price is None:
@@ -117,7 +104,7 @@ class Budget:
         self._ended += 1
         self._tell()
 
-    async def spend(self, most: Tokens, price: Price | None, ask: Callable[[], Awaitable[A]]) -> A:
+    async def spend(self, most: Tokens, price: Price | None, ask: Callable[[], Awaitable[M]]) -> M:
         """The answer to a request that costs ``most`` at most; raises BudgetError, and does not ask, without room."""
         bound = (most.read + most.written, _dearest(most, price))
         while not self._has_room(bound, 0, self._reserved):
@@ -173,26 +160,12 @@ class Budget:
         self._change = asyncio.Event()
 
 
-class MeteredLLM:
+class MeteredLLM(WrappedLLM):
     """A model whose every request is kept within a budget."""
 
     def __init__(self, backend: LLM, budget: Budget) -> None:
-        self.backend = backend
-        self.name, self.identity = backend.name, backend.identity
-        self.wording, self.price = backend.wording, backend.price
+        super().__init__(backend)
         self._budget = budget
-
-    async def offer(self) -> Offer:
-        return await self.backend.offer()
-
-    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
-        return await offer_of(self.backend, needs, fresh=fresh)
-
-    async def reading(self, tight: Callable[[], bool]) -> Reading:
-        return await reading_of(self.backend, tight)
-
-    def count_tokens(self, text: Prompt | str) -> int:
-        return self.backend.count_tokens(text)
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         most = Tokens(read=self._most(prompt), written=sampling.max_tokens)
@@ -211,9 +184,6 @@ class MeteredLLM:
     async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
         most = Tokens(read=sum(map(self._most, prompts)))
         return await self._budget.spend(most, self.price, lambda: self.backend.next_token(prompts))
-
-    async def aclose(self) -> None:
-        await self.backend.aclose()
 
     def _most(self, text: Prompt | str) -> int:
         count: Callable[[Prompt | str], int] = getattr(self.backend, "most_tokens", self.backend.count_tokens)
