@@ -169,34 +169,33 @@ _TURN = re.compile(r"<\|\w{1,40}\|>|</?s>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
 
 
 def _replies(rng: random.Random) -> None:
-    from arbitrag.methods.bridge import sub_queries
-    from arbitrag.stages import forms, lines, soft_bias
-    from arbitrag.stages.reading import Unreadable
+    from arbitrag.stages.parsing import forms
+    from arbitrag.stages.parsing.grammar import Form, ParseError
+    from arbitrag.stages.parsing.values import Known
     from arbitrag.types import Strategy
 
     good = "\n".join(rng.choices(_SHAPES[:12], k=rng.randrange(1, 5)))
     reply = mutated(rng, good) if rng.random() < 0.7 else text(rng)
-    known = forms.Known(rng.randrange(3), rng.randrange(2))
+    known = Known(rng.randrange(3), rng.randrange(2))
     options = ("Paris", "Rome", "İ") if rng.random() < 0.3 else ()
     possible = frozenset(Strategy) - {Strategy.REFUSE}
-    parsers: tuple[Callable[[], Any], ...] = (
-        lambda: forms.read_passages(reply, 3),
-        lambda: forms.read_consolidation(reply, known),
-        lambda: forms.read_groups(reply, known),
-        lambda: forms.read_conclusion(reply, known, options),
-        lambda: forms.read_assessment(reply, possible, options),
-        lambda: forms.read_answer(reply, options),
-        lambda: lines.parse_answer(reply, options),
-        lambda: soft_bias.parse_bias(reply),
-        lambda: sub_queries.parse_queries(reply, 3),
-        lambda: sub_queries.parse_reflection(reply, 3),
-        lambda: sub_queries.parse_evidence(reply),
-        lambda: sub_queries.parse_answers(reply, 2),
+    every: tuple[Form[Any], ...] = (
+        forms.passages(3),
+        forms.consolidation(known),
+        forms.groups(known),
+        forms.conclusion(known, options),
+        forms.assessment(possible, options),
+        forms.answer(options),
+        forms.BIAS,
+        forms.EVIDENCE,
+        forms.queries(3),
+        forms.reflection(3),
+        forms.answers(2),
     )
-    for parse in rng.sample(parsers, 3):
+    for form in rng.sample(every, 3):
         try:
-            found = parse()
-        except Unreadable as error:
+            found = form.parse(reply, good if rng.random() < 0.2 else "").value
+        except ParseError as error:
             expect(
                 "\n" not in str(error) and not _CONTROLS.search(str(error)), f"the reason is not printable: {error!r}"
             )

@@ -21,9 +21,11 @@ from arbitrag.llm.tokenizer import as_text
 from arbitrag.prompts import PromptBook, parse_prompt
 from arbitrag.security import addresses
 from arbitrag.security.redaction import Secrets
-from arbitrag.stages import forms, lines, long_form, soft_bias
+from arbitrag.stages import long_form
 from arbitrag.stages.filters import rouge
-from arbitrag.stages.reading import Unreadable
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.grammar import ParseError
+from arbitrag.stages.parsing.values import Known
 from arbitrag.testing import server
 from arbitrag.truncation import fit
 from arbitrag.types import Passage, Strategy
@@ -41,7 +43,7 @@ def quietly(read: Callable[..., object], *more: object) -> Reader:
     """A reader of replies that refuses what it cannot read, which is an answer too."""
 
     def call(reply: str) -> None:
-        with suppress(Unreadable, ArbitragError):
+        with suppress(ParseError, ArbitragError):
             read(reply, *more)
 
     return call
@@ -60,7 +62,7 @@ def shown(name: str) -> Reader:
 
 
 HEAD = "source: x\nwording: x\n---\n"
-KNOWN = forms.Known(5, 2)
+KNOWN = Known(5, 2)
 ANSWER: Around = [("the answer is", ""), ("answer", ""), ("final", "answer"), ("x\n", "question"), ("<think>", "x")]
 OPTION: Around = [("", "x"), ("a", "x"), ("option", ""), ("option", "a"), ("(a", "x"), ("a)", "")]
 LINE: Around = [("", ":"), ("group", ":"), ("group:", "x"), ("group: x", "y"), ("answer: x", "y"), ("```", "```")]
@@ -87,15 +89,18 @@ READERS: dict[str, tuple[Reader, Around]] = {
     "an option": (lambda reply: text.choose(reply, ("Paris", "a b")), OPTION),
     "what a terminal shows": (text.printable, NO_AROUND),
     "one line": (text.one_line, NO_AROUND),
-    "passages from memory": (quietly(forms.read_passages, 3), [("passage:", "x"), ("passage: x", "y")]),
-    "a consolidation": (quietly(forms.read_consolidation, KNOWN), [*LINE, *CELL]),
-    "groups": (quietly(forms.read_groups, KNOWN), [*LINE, *CELL]),
-    "a conclusion": (quietly(forms.read_conclusion, KNOWN), [*LINE, *CELL]),
-    "an assessment": (quietly(forms.read_assessment, EVERY), [*LINE, ("trust:", "x")]),
-    "an answer's line": (quietly(forms.read_answer), LINE),
-    "labelled lines": (quietly(lambda reply: lines.labelled(lines.lines_of(reply), ["group"])), LINE),
-    "numbered lines": (quietly(lambda reply: lines.numbered(lines.lines_of(reply), 9)), LISTED),
-    "a bias": (quietly(soft_bias.parse_bias), [("retrieval:", "x"), ("retrieval: 1", "%\ngeneration: 1")]),
+    "passages from memory": (quietly(forms.passages(3).parse), [("passage:", "x"), ("passage: x", "y")]),
+    "a consolidation": (quietly(forms.consolidation(KNOWN).parse), [*LINE, *CELL]),
+    "groups": (quietly(forms.groups(KNOWN).parse), [*LINE, *CELL]),
+    "a conclusion": (quietly(forms.conclusion(KNOWN).parse), [*LINE, *CELL]),
+    "an assessment": (quietly(forms.assessment(EVERY).parse), [*LINE, ("trust:", "x")]),
+    "an answer's line": (quietly(forms.answer().parse), LINE),
+    "sub-queries": (quietly(forms.queries(9).parse), LISTED),
+    "answers to sub-queries": (quietly(forms.answers(9).parse), LISTED),
+    "a reflection": (quietly(forms.reflection(9).parse), [*LISTED, ("contradiction:", "x"), ("kind:", "factual")]),
+    "evidence": (quietly(forms.EVIDENCE.parse), [("evidence:", "x"), ("evidence: x", "y")]),
+    "the form that a prompt shows": (quietly(lambda form: forms.answer().parse("answer: x", form)), [*LINE, *CELL]),
+    "a bias": (quietly(forms.BIAS.parse), [("retrieval:", "x"), ("retrieval: 1", "%\ngeneration: 1")]),
     "words of any script": (rouge.words, NO_AROUND),
     "words in ASCII": (rouge.ascii_words, NO_AROUND),
     "cells of a table in Markdown": (lambda each: formats._SIGNS.sub("", each), NO_AROUND),
@@ -187,19 +192,11 @@ MEASURED = {
     "prompts/__init__.py:parse_prompt",
     "truncation.py:_BLANKS",
     "truncation.py:_PIECE",
-    "stages/forms.py:_CELL",
-    "stages/forms.py:_CODE",
-    "stages/forms.py:_CONFIDENCE",
-    "stages/forms.py:_LINE",
-    "stages/forms.py:_OWN_TAG",
-    "stages/forms.py:_SOURCE",
-    "stages/forms.py:_declines",
-    "stages/forms.py:_sources",
-    "stages/lines.py:_LABELLED",
-    "stages/lines.py:_NUMBERED",
+    "stages/parsing/grammar.py:_CELL",
+    "stages/parsing/values.py:_FIRST_CLAUSE",
+    "stages/parsing/values.py:_OWN_TAG",
     "stages/filters/rouge.py:_ASCII_WORD",
     "stages/filters/rouge.py:_WORD",
-    "stages/soft_bias.py:_PERCENT",
     "testing/server.py:_TOKEN",
     "text.py:SURROGATE",
     "text.py:_ARTICLES",

@@ -22,17 +22,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arbitrag.methods.bridge.sub_queries import parse_answers, parse_evidence, parse_queries, parse_reflection
-from arbitrag.stages.forms import (
-    Consolidation,
-    read_consolidation,
-    read_groups,
-    read_passages,
-)
-from arbitrag.stages.reading import Unreadable
-from arbitrag.stages.soft_bias import parse_bias
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.forms import Consolidation
+from arbitrag.stages.parsing.grammar import ParseError
 from arbitrag.text import agree
-from training.replies import other_questions, read_final
+from training.replies import other_questions, read, read_final
 from training.scene import Scene
 from training.tasks import Task
 
@@ -57,7 +51,7 @@ def mark(task: Task, reply: str) -> Mark:
     """Read a reply to the task as its method does, and compare it with what is right."""
     try:
         return Mark(_right(task, reply))
-    except Unreadable as error:
+    except ParseError as error:
         return Mark(False, str(error))
 
 
@@ -65,19 +59,22 @@ def _right(task: Task, reply: str) -> bool:
     scene = task.scene
     match task.name:
         case "trustrag/memory" | "astute/recall":
-            return _recalls(scene, read_passages(reply, most=3))
+            return _recalls(scene, read(task.name, forms.passages(3), reply))
         case "bridge/recall":
-            return _recalls(scene, [parse_evidence(reply)])
+            return _recalls(scene, [read(task.name, forms.EVIDENCE, reply)])
         case "bridge/recall_many":
-            return _recalls(scene, parse_answers(reply, len(task.reply.splitlines())))
+            return _recalls(scene, read(task.name, forms.answers(len(task.reply.splitlines())), reply))
         case "bridge/rewrite":
-            return _asks_anew(task, parse_queries(reply, _MOST), parse_queries(task.reply, _MOST))
+            found, wanted = (read(task.name, forms.queries(_MOST), each) for each in (reply, task.reply))
+            return _asks_anew(task, found, wanted)
         case "bridge/allocate":
-            return abs(parse_bias(reply).retrieval - scene.bias) <= _NEAR
+            return abs(read(task.name, forms.BIAS, reply).retrieval - scene.bias) <= _NEAR
         case "trustrag/consolidate":
-            return _same_groups(*(read_consolidation(each, scene.known) for each in (reply, task.reply)))
+            form = forms.consolidation(scene.known)
+            return _same_groups(*(read(task.name, form, each) for each in (reply, task.reply)))
         case "astute/consolidate":
-            return _same_groups(*(Consolidation(read_groups(each, scene.known)) for each in (reply, task.reply)))
+            groups = forms.groups(scene.known)
+            return _same_groups(*(Consolidation(read(task.name, groups, each)) for each in (reply, task.reply)))
         case "trustrag/assess":
             trust, answer = read_final(task.name, scene, reply)
             return trust is read_final(task.name, scene, task.reply)[0] and _best(scene, answer)
@@ -87,9 +84,9 @@ def _right(task: Task, reply: str) -> bool:
             assert task.repairs is not None
             return read_final(task.repairs, scene, reply) == read_final(task.repairs, scene, task.reply)
         case "bridge/reflect":
-            found, wanted = parse_reflection(reply, _MOST), parse_reflection(task.reply, _MOST)
-            same = (found.contradiction, found.kind) == (wanted.contradiction, wanted.kind)
-            return same and _asks_anew(task, found.queries, wanted.queries)
+            told, meant = (read(task.name, forms.reflection(_MOST), each) for each in (reply, task.reply))
+            same = (told.contradiction, told.kind) == (meant.contradiction, meant.kind)
+            return same and _asks_anew(task, told.queries, meant.queries)
 
 
 def _recalls(scene: Scene, texts: Sequence[str]) -> bool:

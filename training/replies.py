@@ -19,13 +19,14 @@ What is right follows from five rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
+from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import Fact
-from arbitrag.stages.forms import read_answer, read_assessment, read_conclusion
-from arbitrag.stages.lines import parse_answer
-from arbitrag.stages.reading import Unreadable
-from arbitrag.text import declines
+from arbitrag.prompts import PromptBook
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.grammar import Form, ParseError
+from arbitrag.stages.parsing.values import answer_or_none
 from arbitrag.types import Strategy
 from training.scene import Scene
 
@@ -46,6 +47,7 @@ TaskName = Literal[
     "bridge/reflect",
     "reading/repair",
 ]
+T = TypeVar("T")
 TASKS: tuple[TaskName, ...] = get_args(TaskName)
 UNKNOWN = "I don't know"
 
@@ -123,7 +125,7 @@ def problem(name: TaskName, scene: Scene, reply: str, options: Sequence[str]) ->
     """Why a method that asked the prompt called ``name`` cannot read the reply; raises ValueError where it can."""
     try:
         read_final(name, scene, reply, options)
-    except Unreadable as error:
+    except ParseError as error:
         return str(error)
     raise ValueError(f"the reply to {name} can be read: {reply}")
 
@@ -133,21 +135,25 @@ def read_final(
 ) -> tuple[Strategy | None, str | None]:
     """Whom a last reply says to trust, where its form has that, and its answer, None where it declines.
 
-    Raises Unreadable as the method does, and ValueError for a task whose reply does not end a method.
+    Raises ParseError as the method does, and ValueError for a task whose reply does not end a method.
     """
     match name:
         case "trustrag/assess":
-            assessment = read_assessment(reply, frozenset(Strategy), options)
+            assessment = read(name, forms.assessment(frozenset(Strategy), options), reply)
             return assessment.strategy, assessment.answer
         case "astute/answer":
-            return None, read_conclusion(reply, scene.known, options).answer
-        case "trustrag/answer":
-            return None, read_answer(reply, options)
-        case "bridge/answer" | "bridge/answer_scored":
-            answer = parse_answer(reply, options)
-            return None, None if declines(answer) else answer
+            return None, read(name, forms.conclusion(scene.known, options), reply).answer
+        case "trustrag/answer" | "bridge/answer" | "bridge/answer_scored":
+            return None, answer_or_none(read(name, forms.answer(options), reply))
         case _:
             raise ValueError(f"the reply to {name} is not the last of a method")
+
+
+def read(name: TaskName, form: Form[T], reply: str) -> T:
+    """What the method that asks the prompt called ``name`` reads from the reply; raises ParseError as it does."""
+    parsed = form.parse(reply, PromptBook((PROMPTS,)).find(name).form).value
+    assert parsed is not None
+    return parsed
 
 
 def contradiction(scene: Scene) -> str:

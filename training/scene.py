@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from arbitrag.lab.world import Fact
-from arbitrag.stages.forms import Known
+from arbitrag.stages.parsing.values import Known
 
 SURE = 0.7
 

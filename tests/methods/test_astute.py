@@ -159,7 +159,7 @@ async def test_several_passages_of_its_own() -> None:
     assert verdict.strategy is Strategy.MEMORY
     too_many = await asked(Scripted(recall="passage: a\npassage: b", repair="passage: a"))
     assert too_many.scores["repaired"] == 1
-    assert "(there are 2 passages; at most 1)" in too_many.notes[0]
+    assert "(there are two lines 'passage:')" in too_many.notes[0]
 
 
 async def test_each_iteration_reads_the_documents_and_the_groups_before() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,8 +20,9 @@ from arbitrag.methods.astute import AstuteRag
 from arbitrag.methods.base import Method
 from arbitrag.methods.trustrag import TrustRag
 from arbitrag.run import answer
-from arbitrag.stages.forms import Known, read_assessment, read_conclusion, read_consolidation, read_groups
-from arbitrag.stages.reading import Unreadable
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.grammar import Form, ParseError
+from arbitrag.stages.parsing.values import Known
 from arbitrag.testing import FixedRetriever, ScriptedLLM, prompt_text
 from arbitrag.types import Passage, Question, Strategy, Verdict
 
@@ -147,21 +147,21 @@ def test_the_lenient_reader_sees_what_is_hostile() -> None:
 POSSIBLE = frozenset(Strategy) - {Strategy.REFUSE}
 COPIED = [
     (
-        partial(read_conclusion, known=Known(2, 1)),
+        forms.conclusion(Known(2, 1)),
         "group: {} | sources: 2 | confidence: 5\n" + REPLIES["Choose the answer that is best supported"],
     ),
-    (partial(read_consolidation, known=Known(2, 1)), "group: Oskar Brend | sources: 1\ngroup: {} | sources: 2"),
-    (partial(read_groups, known=Known(2, 1)), "group: Oskar Brend | sources: 1\ngroup: {} | sources: 2"),
-    (partial(read_assessment, possible=POSSIBLE), "{}\ntrust: both\nanswer: Oskar Brend"),
+    (forms.consolidation(Known(2, 1)), "group: Oskar Brend | sources: 1\ngroup: {} | sources: 2"),
+    (forms.groups(Known(2, 1)), "group: Oskar Brend | sources: 1\ngroup: {} | sources: 2"),
+    (forms.assessment(POSSIBLE), "{}\ntrust: both\nanswer: Oskar Brend"),
 ]
 
 
-@pytest.mark.parametrize(("parse", "reply"), COPIED, ids=range(len(COPIED)))
+@pytest.mark.parametrize(("form", "reply"), COPIED, ids=range(len(COPIED)))
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_copied_passage_never_becomes_the_answer(hostile: str, parse: Any, reply: str) -> None:
+def test_a_copied_passage_never_becomes_the_answer(hostile: str, form: Form[Any], reply: str) -> None:
     try:
-        found = parse(reply.format(hostile))
-    except Unreadable:
+        found: Any = form.parse(reply.format(hostile)).value
+    except ParseError:
         return
     groups = found if isinstance(found, tuple) else found.groups
     texts = [(unicodedata.normalize("NFKC", group.text), group.passages) for group in groups]

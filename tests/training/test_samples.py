@@ -37,7 +37,8 @@ def codec(tokenizer: str) -> TextCodec:
     return TextCodec(Tokenizer.from_str(tokenizer), template=CHAT_TEMPLATE, names={"eos_token": "</s>"})
 
 
-# The embedded model was trained on this stream; a change here is a change of the recipe.
+# A change here is a change of the recipe. The embedded model was trained on this stream but for the reasons why a reply
+# was not read, which the prompts of repairs show (3 of these 400 samples): each method had its own words for them.
 def test_the_stream_is_what_it_always_was() -> None:
     samples = Samples(WORLD, random.Random("golden"))
     lines = []
@@ -45,7 +46,7 @@ def test_the_stream_is_what_it_always_was() -> None:
         drawn = samples.draw(number / 400)
         lines.append(drawn.kind + repr([(piece.text, int(piece.learned)) for piece in drawn.pieces]))
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    assert digest == "160c2821988f7fbe5797b7197e322c8364b44be2ab817d81e60fb70191b27188"
+    assert digest == "3bd1ecdf51a7cac9f6335f83beb75a9be4d2a173e165ff0096e2ad433b9bcdcd"
 
 
 def drawn(count: int, progress: float) -> list[Sample]:

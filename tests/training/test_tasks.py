@@ -10,7 +10,8 @@ import pytest
 from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import Fact, World
 from arbitrag.prompts import PromptBook
-from arbitrag.stages.forms import Known, read_conclusion
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.values import Known
 from arbitrag.stages.soft_bias import bias_of, read_examples
 from arbitrag.types import Strategy
 from training import replies
@@ -201,7 +202,8 @@ def test_a_problem_is_the_one_that_the_method_has() -> None:
     asked = scene("Ada Bo")
     told = replies.problem(name, asked, "answer: Ada Bo", ["Ulf Or", "Bo Li"])
     assert told == "the answer is none of the options: Ada Bo"
-    assert replies.problem("bridge/answer", asked, "Ada Bo", ["Ada Bo"]) == "'Ada Bo' is none of the lines 'answer:'"
+    told = replies.problem("bridge/answer", asked, "Ada Bo", ["Ada Bo"])
+    assert told == "a line does not begin with 'answer:': Ada Bo"
     with pytest.raises(ValueError, match="can be read"):
         replies.problem(name, asked, "answer: Ada Bo", ["Ada Bo", "Bo Li"])
     with pytest.raises(ValueError, match="not the last"):
@@ -214,7 +216,7 @@ def test_what_is_read_is_what_was_meant() -> None:
     for _ in range(60):
         task = tasks.draw("astute/answer", 6)
         known = Known(6, int(task.scene.remembered is not None))
-        conclusion = read_conclusion(task.reply, known)
+        conclusion = replies.read("astute/answer", forms.conclusion(known), task.reply)
         assert conclusion.answer == task.scene.best
         found = {group.text: (group.passages, bool(group.memory)) for group in conclusion.groups}
         assert found == {name: (numbers, name == task.scene.remembered) for name, numbers in task.scene.sources.items()}

@@ -64,7 +64,7 @@ REFUSING = {
     "methods/trustrag.py": 3,  # two of them without stage 2; one leaves it out of what the model may say
     "methods/bridge/log.py": 3,
     "methods/bridge/decision_tree.py": 2,
-    "stages/forms.py": 2,
+    "stages/parsing/forms.py": 2,
     "stages/refusal.py": 2,
 }
 

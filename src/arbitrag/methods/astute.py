@@ -19,17 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.stages.forms import Conclusion, Group, Known, read_conclusion, read_groups, read_passages
 from arbitrag.stages.grouping import from_groups, group_blocks, groups_decision, left_out, memory_blocks, without
 from arbitrag.stages.order import ORDERS, check_order, ordered
-from arbitrag.stages.reading import Reading, counts, notes, read_reply
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.forms import Conclusion, Group
+from arbitrag.stages.parsing.grammar import Parsed
+from arbitrag.stages.parsing.values import Known
+from arbitrag.stages.structured import ask_structured, counts, notes
 from arbitrag.truncation import Fit
 from arbitrag.types import Decision, Need, Passage, Question, Strategy, Verdict
 
@@ -67,32 +69,31 @@ class AstuteRag:
         fields: dict[str, Any] = {"question": question, "memory": memory, "groups": ()}
         fit = await kit.llm.fit(in_order, "astute/answer", reply_tokens=room, **fields)
         if not fit.kept and not memory:
-            nothing = Reading("astute/answer", Conclusion(None))
+            nothing = Parsed(Conclusion(None), prompt="astute/answer")
             return self._verdict(nothing, "there are no passages, and memory offers none", fit, [recalled])
 
         documents: dict[str, Any] = {"passages": fit.kept, "memory": memory}
         known = Known(len(fit.kept), len(memory))
-        readings: list[Reading[Any]] = [recalled]
+        replies: list[Parsed[Any]] = [recalled]
         groups: tuple[Group, ...] = ()
         for _ in range(self.iterations - 1):
             documents["groups"] = group_blocks(groups)
-            regroup = partial(read_groups, known=known)
-            regrouped = await read_reply(kit.llm, "astute/consolidate", regroup, asked, **documents)
+            regrouped = await ask_structured(kit.llm, "astute/consolidate", forms.groups(known), asked, **documents)
             groups = regrouped.value_or(groups)
-            readings.append(regrouped)
+            replies.append(regrouped)
 
         documents["groups"] = group_blocks(groups)
-        conclude = partial(read_conclusion, known=known, options=question.options)
-        last = await read_reply(kit.llm, "astute/answer", conclude, question, **documents)
-        return self._verdict(last, _why(last), fit, [*readings, last])
+        conclude = forms.conclusion(known, question.options)
+        last = await ask_structured(kit.llm, "astute/answer", conclude, question, **documents)
+        return self._verdict(last, _why(last), fit, [*replies, last])
 
-    async def _recall(self, question: Question, kit: Kit) -> Reading[tuple[str, ...]]:
+    async def _recall(self, question: Question, kit: Kit) -> Parsed[tuple[str, ...]]:
         if not self.own_passages:
-            return Reading("astute/recall", ())
-        recall, most = partial(read_passages, most=self.own_passages), str(self.own_passages)
-        return await read_reply(kit.llm, "astute/recall", recall, question, most=most)
+            return Parsed((), prompt="astute/recall")
+        form, most = forms.passages(self.own_passages), str(self.own_passages)
+        return await ask_structured(kit.llm, "astute/recall", form, question, most=most)
 
-    def _verdict(self, last: Reading[Conclusion], why: str, fit: Fit, readings: Sequence[Reading[Any]]) -> Verdict:
+    def _verdict(self, last: Parsed[Conclusion], why: str, fit: Fit, replies: Sequence[Parsed[Any]]) -> Verdict:
         conclusion = last.value_or(Conclusion(None))
         strategy = conclusion.strategy
         dropped = () if last.failed else left_out(fit.kept, conclusion.groups)
@@ -105,16 +106,16 @@ class AstuteRag:
             kept=without(fit.kept, dropped),
             dropped=(*dropped, *fit.dropped),
             cuts=fit.cuts,
-            scores=counts(*readings),
+            scores=counts(*replies),
             decisions=(
                 groups_decision(conclusion.groups, fit.kept),
                 Decision("answer", "the group that the model finds best supported", chosen, strategy.value),
             ),
-            notes=(*_rules(fit.kept, readings), *notes(*readings)),
+            notes=(*_rules(fit.kept, replies), *notes(*replies)),
         )
 
 
-def _why(last: Reading[Conclusion]) -> str:
+def _why(last: Parsed[Conclusion]) -> str:
     if last.failed:
         return "the last reply could not be read, so there is no answer"
     conclusion = last.value_or(Conclusion(None))
@@ -130,9 +131,9 @@ def _why(last: Reading[Conclusion]) -> str:
     return f"{of} the best supported rests on {said[conclusion.strategy]}"
 
 
-def _rules(passages: Sequence[Passage], readings: Sequence[Reading[Any]]) -> list[str]:
+def _rules(passages: Sequence[Passage], replies: Sequence[Parsed[Any]]) -> list[str]:
     """By which rules the method went on without something that it wanted."""
-    failed = {reading.prompt for reading in readings if reading.failed}
+    failed = {reply.prompt for reply in replies if reply.failed}
     rules = {
         "there are no passages": not passages,
         "without a word from memory, it holds nothing": "astute/recall" in failed,

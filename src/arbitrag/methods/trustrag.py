@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from arbitrag.errors import UsageError
@@ -30,18 +29,12 @@ from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
 from arbitrag.stages.filters.clean import FILTERS, check_filter, clean
 from arbitrag.stages.filters.robust import Filtered
-from arbitrag.stages.forms import (
-    Conclusion,
-    Consolidation,
-    Group,
-    Known,
-    read_assessment,
-    read_consolidation,
-    read_passages,
-    read_supported,
-)
 from arbitrag.stages.grouping import alone, group_blocks, groups_decision, ids_of, left_out, memory_blocks, without
-from arbitrag.stages.reading import Reading, counts, notes, read_reply
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.forms import Conclusion, Consolidation, Group
+from arbitrag.stages.parsing.grammar import Parsed
+from arbitrag.stages.parsing.values import Known
+from arbitrag.stages.structured import ask_structured, counts, notes
 from arbitrag.text import clean_answer, settle
 from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Need, Passage, Question, Strategy, Verdict
@@ -99,35 +92,35 @@ class TrustRag:
         found = await kit.retrieve(question, k=self.k)
         return await clean(question, found, self.filter, kit, similar=self.similar)
 
-    async def _recall(self, question: Question, kit: Kit) -> Reading[tuple[str, ...]]:
+    async def _recall(self, question: Question, kit: Kit) -> Parsed[tuple[str, ...]]:
         if not self.internal_knowledge:
-            return Reading("trustrag/memory", ())
-        return await read_reply(kit.llm, "trustrag/memory", partial(read_passages, most=1), question)
+            return Parsed((), prompt="trustrag/memory")
+        return await ask_structured(kit.llm, "trustrag/memory", forms.passages(1), question)
 
     async def _consolidate(
         self, question: Question, passages: Sequence[Passage], memory: Sequence[str], kit: Kit
-    ) -> Reading[Consolidation | None]:
+    ) -> Parsed[Consolidation | None]:
         """What the documents say together; None where that is not asked for."""
         if not self.conflict_removal or not passages:
-            return Reading("trustrag/consolidate", None)
-        parse = partial(read_consolidation, known=Known(len(passages), len(memory)))
+            return Parsed(None, prompt="trustrag/consolidate")
+        form = forms.consolidation(Known(len(passages), len(memory)))
         documents: dict[str, Any] = {"passages": passages, "memory": memory_blocks(memory)}
-        return await read_reply(kit.llm, "trustrag/consolidate", parse, question, **documents)
+        return await ask_structured(kit.llm, "trustrag/consolidate", form, question, **documents)
 
-    async def _conclude(self, question: Question, context: _Context, kit: Kit) -> Reading[Conclusion]:
+    async def _conclude(self, question: Question, context: _Context, kit: Kit) -> Parsed[Conclusion]:
         """The answer and what it rests on; nothing is asked where nothing is left to answer from."""
         if not context.groups and not context.memory:
-            return Reading("trustrag/assess", Conclusion(None))
+            return Parsed(Conclusion(None), prompt="trustrag/assess")
         shown: dict[str, Any] = {"groups": group_blocks(context.groups), "memory": memory_blocks(context.memory)}
         limit = self._reply_tokens(kit)
         if self.self_assessment:
             outside = any(group.passages for group in context.groups)
             possible = frozenset(Strategy) - {Strategy.REFUSE} if outside else frozenset({Strategy.MEMORY})
-            assess = partial(read_assessment, possible=possible, options=question.options)
-            return await read_reply(kit.llm, "trustrag/assess", assess, question, max_tokens=limit, **shown)
+            assess = forms.assessment(possible, question.options)
+            return await ask_structured(kit.llm, "trustrag/assess", assess, question, max_tokens=limit, **shown)
         sources = (*context.groups, *(Group(text, memory=(1,)) for text in context.memory))
-        parse = partial(read_supported, groups=sources, options=question.options)
-        return await read_reply(kit.llm, "trustrag/answer", parse, question, max_tokens=limit, **shown)
+        form = forms.supported_answer(sources, question.options)
+        return await ask_structured(kit.llm, "trustrag/answer", form, question, max_tokens=limit, **shown)
 
     async def _read(self, question: Question, found: Filtered, kit: Kit) -> Verdict:
         """Stage 1 alone: answer from the passages that it left."""
@@ -151,8 +144,8 @@ class _Context:
 
     found: Filtered
     fit: Fit
-    recalled: Reading[tuple[str, ...]]
-    consolidated: Reading[Consolidation | None]
+    recalled: Parsed[tuple[str, ...]]
+    consolidated: Parsed[Consolidation | None]
     assessed: bool
 
     @property
@@ -170,10 +163,10 @@ class _Context:
         return self.recalled.value_or(()) if self.assessed or self.consolidated.value is None else ()
 
 
-def _verdict(context: _Context, last: Reading[Conclusion]) -> Verdict:
+def _verdict(context: _Context, last: Parsed[Conclusion]) -> Verdict:
     conclusion = last.value_or(Conclusion(None))
     strategy, fit, found = conclusion.strategy, context.fit, context.found
-    readings: list[Reading[Any]] = [context.recalled, context.consolidated, last]
+    replies: list[Parsed[Any]] = [context.recalled, context.consolidated, last]
     dropped = left_out(fit.kept, context.groups, dict(context.consolidation.dropped))
     rests_on = [] if strategy is Strategy.MEMORY else conclusion.groups or context.groups
     answered = Candidate(conclusion.answer or "", strategy, ids_of(rests_on, fit.kept))
@@ -186,17 +179,17 @@ def _verdict(context: _Context, last: Reading[Conclusion]) -> Verdict:
         kept=without(fit.kept, dropped),
         dropped=(*found.dropped, *dropped, *fit.dropped),
         cuts=fit.cuts,
-        scores=counts(*readings),
+        scores=counts(*replies),
         decisions=(
             *found.decisions,
             groups_decision(context.groups, fit.kept),
             Decision("answer", "which sources the model trusts", inputs, strategy.value),
         ),
-        notes=(*_rules(context), *notes(*readings)),
+        notes=(*_rules(context), *notes(*replies)),
     )
 
 
-def _why(context: _Context, last: Reading[Conclusion]) -> str:
+def _why(context: _Context, last: Parsed[Conclusion]) -> str:
     conclusion = last.value_or(Conclusion(None))
     if last.failed:
         return "the last reply could not be read, so there is no answer"

@@ -18,8 +18,9 @@ from typing import ClassVar, Protocol
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.llm.base import Prompt
-from arbitrag.stages.reading import counts, notes
-from arbitrag.stages.soft_bias import LEAST, MOST, allocate, nearest_examples
+from arbitrag.stages.parsing.forms import LEAST_BIAS, MOST_BIAS
+from arbitrag.stages.soft_bias import allocate, nearest_examples
+from arbitrag.stages.structured import counts, notes
 from arbitrag.text import clean_answer, settle
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy
 
@@ -95,13 +96,13 @@ class AllocatorGate:
     name: ClassVar[str] = "allocator"
     needs: ClassVar[Need] = Need.GENERATE | Need.ENCODE
 
-    least: int = MOST  # percent
+    least: int = MOST_BIAS  # percent
     shots: int = 5
     examples: str = ""  # a file of labelled questions; without one those beside the prompts
 
     def __post_init__(self) -> None:
-        if self.shots < 1 or not LEAST <= self.least <= MOST:
-            raise UsageError(f"the gate allocator: shots is 1 or more, and least from {LEAST} to {MOST}")
+        if self.shots < 1 or not LEAST_BIAS <= self.least <= MOST_BIAS:
+            raise UsageError(f"the gate allocator: shots is 1 or more, and least from {LEAST_BIAS} to {MOST_BIAS}")
 
     async def prepare(self, kit: Kit) -> None:
         await nearest_examples(kit, "any", 1, self.examples)

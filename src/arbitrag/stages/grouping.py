@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from arbitrag.prompts import Block
-from arbitrag.stages.forms import Group
+from arbitrag.stages.parsing.forms import Group
 from arbitrag.types import Candidate, Decision, Dropped, Passage
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,72 +11,34 @@ from arbitrag.errors import DataError
 from arbitrag.kit import Kit
 from arbitrag.prompts import Block
 from arbitrag.serialization import from_plain, parse_json
-from arbitrag.stages.lines import labelled, lines_of
-from arbitrag.stages.reading import Reading, Unreadable, read_reply
+from arbitrag.stages.parsing.forms import BIAS, LEAST_BIAS, MOST_BIAS, Bias
+from arbitrag.stages.parsing.grammar import Parsed
+from arbitrag.stages.structured import ask_structured
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question, Strategy
 
-LEAST, MOST = 10, 90
 EXAMPLES = "bridge/examples"  # the pool that comes with the prompts, examples.jsonl beside them
 
-_PERCENT = re.compile(r"([0-9]{1,3})\s*%?")
 _STRATEGIES: Mapping[str, Strategy] = {
     **{each.value: each for each in Strategy},
     **dict(zip(("FA", "FI", "FE", "RA"), Strategy, strict=True)),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Bias:
-    """``retrieval`` (r_p) and ``generation`` (g_p) in percent; they come to 100, except where both are 100."""
-
-    retrieval: int
-    generation: int
-
-    def retrieved(self, queries: int) -> int:
-        """How many of the queries go to the retriever: ceil(r_p · n)."""
-        return -(-self.retrieval * queries // 100)
-
-    def generated(self, queries: int) -> int:
-        """How many of the queries are answered from memory: ceil(g_p · n)."""
-        return -(-self.generation * queries // 100)
-
-
 EVEN = Bias(50, 50)  # where the allocator gave nothing to read
 UNBIASED = Bias(100, 100)  # without an allocator
-
-
-def parse_bias(reply: str) -> Bias:
-    """Reads ``retrieval: 70`` and ``generation: 30``, with or without a line ``analysis:`` and per cent signs.
-
-    Raises Unreadable for anything else, for a percentage outside 10 to 90, and for two that do not come to 100.
-    """
-    found = labelled(lines_of(reply), ["retrieval", "generation"], ["analysis"])
-    bias = Bias(_percent("retrieval", found), _percent("generation", found))
-    if bias.retrieval + bias.generation != 100:
-        raise Unreadable(f"{bias.retrieval} and {bias.generation} come to {bias.retrieval + bias.generation}, not 100")
-    return bias
-
-
-def _percent(label: str, found: Mapping[str, str]) -> int:
-    match = _PERCENT.fullmatch(found[label])
-    if match is None:
-        raise Unreadable(f"'{label}: {one_line(found[label], 40)}' is not a whole number")
-    if not LEAST <= int(match[1]) <= MOST:
-        raise Unreadable(f"'{label}: {match[1]}' is not from {LEAST} to {MOST}")
-    return int(match[1])
 
 
 def bias_of(strategy: Strategy) -> Bias:
     """The hard label of a question, made soft: memory serves both and memory, retrieval serves evidence and refuse."""
     memory = strategy in (Strategy.BOTH, Strategy.MEMORY)
-    return Bias(LEAST, MOST) if memory else Bias(MOST, LEAST)
+    return Bias(LEAST_BIAS, MOST_BIAS) if memory else Bias(MOST_BIAS, LEAST_BIAS)
 
 
-async def allocate(question: Question, kit: Kit, *, shots: int, examples: str) -> Reading[Bias]:
+async def allocate(question: Question, kit: Kit, *, shots: int, examples: str) -> Parsed[Bias]:
     """Ask the model what a question rests on, with the labelled questions nearest to it in view: 1 call."""
     blocks = await nearest_examples(kit, question.text, shots, examples)
-    return await read_reply(kit.llm, "bridge/allocate", parse_bias, question, examples=blocks)
+    return await ask_structured(kit.llm, "bridge/allocate", BIAS, question, examples=blocks)
 
 
 async def nearest_examples(kit: Kit, question: str, k: int, path: str) -> tuple[Block, ...]:

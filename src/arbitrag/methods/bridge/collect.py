@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from arbitrag.kit import Kit, gather
-from arbitrag.methods.bridge.sub_queries import parse_answers
 from arbitrag.prompts import Block
-from arbitrag.stages.reading import Reading, read_reply
-from arbitrag.stages.soft_bias import Bias
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.grammar import Parsed
+from arbitrag.stages.structured import ask_structured
 from arbitrag.types import Passage, Question, distinct_passages
 
 
@@ -19,7 +18,7 @@ class Collected:
     """``generated`` (K_gen) in the order of the queries, ``retrieved`` (K_ret) without repetitions."""
 
     queries: tuple[str, ...]
-    generated: Reading[tuple[str, ...]]
+    generated: Parsed[tuple[str, ...]]
     retrieved: tuple[Passage, ...]
 
     @property
@@ -28,13 +27,13 @@ class Collected:
         return self.generated.value_or(())
 
 
-async def collect(queries: tuple[str, ...], bias: Bias, question: Question, kit: Kit, *, fetch: int) -> Collected:
+async def collect(queries: tuple[str, ...], bias: forms.Bias, question: Question, kit: Kit, *, fetch: int) -> Collected:
     """Both sides at once: 1 call to the model, and no wait for one before it."""
     asked = queries[: bias.generated(len(queries))]
     numbered = [Block("query", {"number": str(number), "text": text}) for number, text in enumerate(asked, 1)]
-    parse, limit = partial(parse_answers, count=len(asked)), room_for(len(asked), kit)
+    form, limit = forms.answers(len(asked)), room_for(len(asked), kit)
     generated, retrieved = await gather(
-        read_reply(kit.llm, "bridge/recall_many", parse, question, max_tokens=limit, queries=numbered),
+        ask_structured(kit.llm, "bridge/recall_many", form, question, max_tokens=limit, queries=numbered),
         search(queries[: bias.retrieved(len(queries))], kit, fetch=fetch),
     )
     return Collected(queries, generated, retrieved)

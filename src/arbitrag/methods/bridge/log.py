@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from arbitrag.methods.bridge.knowledge_scores import HEADS, Measured
-from arbitrag.methods.bridge.sub_queries import Reflection, distinct
-from arbitrag.stages.reading import Reading, counts, notes
-from arbitrag.stages.soft_bias import EVEN, Bias
+from arbitrag.methods.bridge.sub_queries import distinct
+from arbitrag.stages.parsing.forms import Bias, Reflection
+from arbitrag.stages.parsing.grammar import Parsed
+from arbitrag.stages.soft_bias import EVEN
+from arbitrag.stages.structured import counts, notes
 from arbitrag.text import settle
 from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Question, Strategy, Verdict
@@ -21,20 +23,20 @@ T = TypeVar("T")
 class BridgeLog:
     """Belongs to one question."""
 
-    readings: list[Reading[Any]] = field(default_factory=list)
+    replies: list[Parsed[Any]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     scores: dict[str, float] = field(default_factory=dict)
 
-    def read(self, reading: Reading[T]) -> T | None:
-        self.readings.append(reading)
-        return reading.value
+    def read(self, reply: Parsed[T]) -> T | None:
+        self.replies.append(reply)
+        return reply.value
 
     def remark(self, text: str) -> None:
         if text not in self.remarks:
             self.remarks.append(text)
 
-    def bias(self, allocated: Reading[Bias]) -> Bias:
+    def bias(self, allocated: Parsed[Bias]) -> Bias:
         """What the allocator said; what cannot be read is taken as even."""
         bias = self.read(allocated)
         if bias is None:
@@ -99,7 +101,7 @@ class BridgeLog:
             kept=fit.kept,
             dropped=fit.dropped,
             cuts=fit.cuts,
-            scores={**self.scores, **counts(*self.readings)},
+            scores={**self.scores, **counts(*self.replies)},
             decisions=tuple(self.decisions),
-            notes=(*self.remarks, *notes(*self.readings)),
+            notes=(*self.remarks, *notes(*self.replies)),
         )

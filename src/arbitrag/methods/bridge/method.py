@@ -24,7 +24,6 @@ repeat one another are left out, and shares are taken of the others.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from arbitrag.errors import UsageError, unknown
@@ -34,11 +33,12 @@ from arbitrag.methods.bridge.collect import Sources, collect, room_for
 from arbitrag.methods.bridge.decision_tree import REFLECT, Outcome, trust, walk
 from arbitrag.methods.bridge.knowledge_scores import MATCHES, Measured, measure, shares
 from arbitrag.methods.bridge.log import BridgeLog
-from arbitrag.methods.bridge.sub_queries import Reflection, parse_evidence, parse_queries, parse_reflection
 from arbitrag.stages.grouping import memory_blocks
-from arbitrag.stages.lines import parse_answer
-from arbitrag.stages.reading import Reading, read_reply
-from arbitrag.stages.soft_bias import UNBIASED, Bias, allocate, nearest_examples
+from arbitrag.stages.parsing import forms
+from arbitrag.stages.parsing.forms import Bias, Reflection
+from arbitrag.stages.parsing.grammar import Parsed
+from arbitrag.stages.soft_bias import UNBIASED, allocate, nearest_examples
+from arbitrag.stages.structured import ask_structured
 from arbitrag.types import Need, Question, Strategy, Verdict
 
 
@@ -90,7 +90,7 @@ class Bridge:
         allocated, rewritten, recalled, external = await gather(
             self._allocate(asked, kit),
             self._rewrite(asked, kit),
-            read_reply(kit.llm, "bridge/recall", parse_evidence, asked),
+            ask_structured(kit.llm, "bridge/recall", forms.EVIDENCE, asked),
             kit.retrieve(asked, k=self.k),
         )
         bias = log.bias(allocated)
@@ -115,13 +115,13 @@ class Bridge:
                 queries = log.reflected(reflection, asked.text, self.n)
         return log.refusal(f"{self.cycles} reflections did not settle it: {why}")
 
-    async def _rewrite(self, question: Question, kit: Kit) -> Reading[tuple[str, ...]]:
-        parse, limit = partial(parse_queries, most=self.n), room_for(self.n, kit)
-        return await read_reply(kit.llm, "bridge/rewrite", parse, question, max_tokens=limit, number=str(self.n))
+    async def _rewrite(self, question: Question, kit: Kit) -> Parsed[tuple[str, ...]]:
+        form, limit = forms.queries(self.n), room_for(self.n, kit)
+        return await ask_structured(kit.llm, "bridge/rewrite", form, question, max_tokens=limit, number=str(self.n))
 
-    async def _allocate(self, question: Question, kit: Kit) -> Reading[Bias]:
+    async def _allocate(self, question: Question, kit: Kit) -> Parsed[Bias]:
         if not self.allocator:
-            return Reading("bridge/allocate", UNBIASED)
+            return Parsed(UNBIASED, prompt="bridge/allocate")
         return await allocate(question, kit, shots=self.shots, examples=self.examples)
 
     def _decide(self, measured: Measured, bias: Bias, log: BridgeLog) -> tuple[Outcome, str]:
@@ -138,12 +138,12 @@ class Bridge:
             return outcome, f"memory and the passages agree (S1 {scores.s1:.2f} + S4 {scores.s4:.2f} > 1)"
         return outcome, f"T_ret {t_ret:.2f} and T_llm {t_llm:.2f}, with alpha {self.alpha:g} and beta {self.beta:g}"
 
-    async def _reflect(self, question: Question, sources: Sources, kit: Kit) -> Reading[Reflection]:
-        prompt, parse = "bridge/reflect", partial(parse_reflection, most=self.n)
+    async def _reflect(self, question: Question, sources: Sources, kit: Kit) -> Parsed[Reflection]:
+        prompt, form = "bridge/reflect", forms.reflection(self.n)
         fields: dict[str, Any] = {"memories": memory_blocks(sources.memories), "number": str(self.n)}
         room = room_for(self.n, kit)
         fit = await kit.llm.fit(sources.passages, prompt, reply_tokens=room, question=question, **fields)
-        return await read_reply(kit.llm, prompt, parse, question, max_tokens=room, passages=fit.kept, **fields)
+        return await ask_structured(kit.llm, prompt, form, question, max_tokens=room, passages=fit.kept, **fields)
 
     async def _respond(
         self, question: Question, sources: Sources, strategy: Strategy, why: str, log: BridgeLog, kit: Kit
@@ -160,6 +160,6 @@ class Bridge:
         if not self.tree:
             fields["scores"] = log.told()
         fit = await kit.llm.fit(passages, prompt, question=question, **fields)
-        parse, limit = partial(parse_answer, options=question.options), kit.limits.answer_tokens
-        reply = await read_reply(kit.llm, prompt, parse, question, max_tokens=limit, passages=fit.kept, **fields)
+        form, limit = forms.answer(question.options), kit.limits.answer_tokens
+        reply = await ask_structured(kit.llm, prompt, form, question, max_tokens=limit, passages=fit.kept, **fields)
         return log.verdict(log.read(reply), question, strategy, why, fit)
