@@ -40,8 +40,15 @@ def alternate(*sides: Callable[[], object], rounds: int, warm_up: int = 1) -> li
     return seconds
 
 
-def _ratio(rounds: Sequence[tuple[float, float]]) -> float:
+Rounds = Sequence[tuple[float, float]]
+
+
+def _ratio(rounds: Rounds) -> float:
     return statistics.median(a for a, _ in rounds) / statistics.median(b for _, b in rounds)
+
+
+def _difference(rounds: Rounds) -> float:
+    return statistics.median(a - b for a, b in rounds)
 
 
 class Bench:
@@ -97,12 +104,24 @@ class Bench:
         at_most: float | None = None,
         at_least: float | None = None,
     ) -> None:
-        """The ratio of medians, with its 90% interval under resampling of the rounds as its spread."""
+        """The ratio of the medians of both sides."""
         pairs = list(zip(ours, theirs, strict=True))
-        rng = random.Random(self.options.seed)
-        resampled = sorted(_ratio(rng.choices(pairs, k=len(pairs))) for _ in range(1000))
         self.figure(what, _ratio(pairs), at_most=at_most, at_least=at_least)
-        self._rows[-1] |= {"spread": [resampled[49], resampled[949]], "rounds": len(pairs)}
+        self._interval(pairs, _ratio)
+
+    def difference(
+        self, what: str, ours: Sequence[float], theirs: Sequence[float], *, unit: str, at_most: float | None = None
+    ) -> None:
+        """The median of what ours takes longer than theirs, round by round."""
+        pairs = list(zip(ours, theirs, strict=True))
+        self.figure(what, _difference(pairs), unit=unit, at_most=at_most)
+        self._interval(pairs, _difference)
+
+    def _interval(self, rounds: Rounds, value: Callable[[Rounds], float]) -> None:
+        """Give the last figure its 90% interval: the rounds are resampled as pairs."""
+        rng = random.Random(self.options.seed)
+        resampled = sorted(value(rng.choices(rounds, k=len(rounds))) for _ in range(1000))
+        self._rows[-1] |= {"spread": [resampled[49], resampled[949]], "rounds": len(rounds)}
 
     def finish(self, **sizes: Any) -> None:
         """Print the table (and the JSON line), write the file when asked, and exit 1 when a bar is missed."""

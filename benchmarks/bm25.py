@@ -1,11 +1,13 @@
-"""BM25 top 20 over a million passages: our retrieve against bare tantivy on the same files, and what both steps need.
+"""BM25 top 20 over 100,000 and over a million passages: what ``retrieve`` adds to tantivy's own search, and the memory.
+
+Both sides search the same files, 40 queries by turns. Bare tantivy parses the query and fetches the stored bytes of 20
+passages. Ours also breaks ties in a fixed order, decodes the passages, looks whether the index was updated, and uses a
+thread for a search that is not short. The ratio of both and the time that ours adds per query have bars.
 
 The passages have about 100 words of a Zipf distributed vocabulary of 200,000, made from the seed and streamed to
-JSON lines. Bare tantivy parses the query and fetches the stored bytes; ours also keeps ties in order, decodes the
-passages, and crosses a thread. Building, comparing, and querying for memory run in processes of their own: the two
-sides of the comparison map the same files twice. The bars are on the memory that a process has of its own (the peak of
-RssAnon). Beside it stands the highest resident memory, in which mapped pages of the index count as well, although the
-system takes those back when it needs them.
+JSON lines. Building, comparing, and querying for memory run in processes of their own. The bars on memory are for what
+a process has allocated itself (the peak of RssAnon); beside it stands the highest resident memory, in which mapped
+pages of the index count as well, although the system takes those back when it needs them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import random
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from _bench import Bench, alternate
 
@@ -82,11 +86,12 @@ def build(folder: Path) -> dict[str, object]:
     return {"seconds": report.seconds, "passages": report.passages}
 
 
-def query(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+def compare(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+    """Seconds of each round of queries, through ``retrieve`` and through tantivy alone."""
     import tantivy
 
-    from arbitrag.retrieve.index.analysis import NAME, analyzer
-    from arbitrag.retrieve.index.bm25 import Bm25Index
+    from arbitrag.retrieve.analysis import NAME, analyzer
+    from arbitrag.retrieve.bm25 import Bm25Index
 
     ours = Bm25Index.open(folder / "docs.idx")
     bare = tantivy.Index.open(str(folder / "docs.idx" / "bm25"))
@@ -115,9 +120,9 @@ def query(folder: Path, rounds: int, seed: int) -> dict[str, object]:
     return {"ours": seconds[0], "bare": seconds[1]}
 
 
-def recall(folder: Path, rounds: int, seed: int) -> dict[str, object]:
-    """The questions through retrieve alone; what is of interest is the memory of the process."""
-    from arbitrag.retrieve.index.bm25 import Bm25Index
+def search(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+    """Search with ``retrieve`` alone, for the memory of the process."""
+    from arbitrag.retrieve.bm25 import Bm25Index
 
     async def ask(texts: list[str]) -> int:
         return sum([len(await index.retrieve(text, K)) for text in texts])
@@ -126,7 +131,7 @@ def recall(folder: Path, rounds: int, seed: int) -> dict[str, object]:
     return {"passages": sum(asyncio.run(ask(questions(QUERIES, seed + number))) for number in range(rounds))}
 
 
-def in_own_process(step: str, folder: Path, *rest: object) -> dict[str, object]:
+def in_own_process(step: str, folder: Path, *rest: object) -> dict[str, Any]:
     """The result of a step, with the highest resident memory of its process in MB."""
     command = [sys.executable, __file__, "--step", step, str(folder), *map(str, rest)]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
@@ -143,7 +148,7 @@ def watch_own_memory(peak: list[float]) -> None:
 
 
 def run_step(step: str, folder: Path, *rest: str) -> None:
-    steps: dict[str, Callable[..., dict[str, object]]] = {"build": build, "query": query, "recall": recall}
+    steps: dict[str, Callable[..., dict[str, object]]] = {"build": build, "compare": compare, "search": search}
     own = [0.0]
     threading.Thread(target=watch_own_memory, args=(own,), daemon=True).start()
     result = steps[step](folder, *map(int, rest))
@@ -151,10 +156,8 @@ def run_step(step: str, folder: Path, *rest: str) -> None:
     print(json.dumps({**result, "peak_mb": peak_kib / 1024, "own_mb": own[0]}))
 
 
-def main() -> None:
-    bench = Bench("bm25", __doc__, packages=["tantivy", "arbitrag"])
-    count = bench.pick(smoke=2_000, quick=100_000, full=1_000_000)
-    rounds = bench.pick(smoke=2, quick=9, full=15)
+def measure(bench: Bench, count: int, rounds: int) -> None:
+    """Build an index of ``count`` passages, search it, and add its figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         began = time.perf_counter()
@@ -163,20 +166,28 @@ def main() -> None:
         built = in_own_process("build", folder)
         assert built["passages"] == count, built
         on_disk = sum(path.stat().st_size for path in (folder / "docs.idx").rglob("*") if path.is_file())
-        found = in_own_process("query", folder, rounds, bench.options.seed)
-        recalled = in_own_process("recall", folder, rounds, bench.options.seed)
-    ours, bare = found["ours"], found["bare"]
-    assert isinstance(ours, list)
-    assert isinstance(bare, list)
-    bench.ratio("retrieve / bare tantivy, top 20", ours, bare, at_most=1.3)
-    bench.figure("one query, median", sorted(ours)[len(ours) // 2] / QUERIES * 1000, unit="ms")
-    bench.figure("building, seconds", float(str(built["seconds"])), unit="s")
-    bench.figure("building, memory of its own", float(str(built["own_mb"])), unit="MB", at_most=500)
-    bench.figure("querying, memory of its own", float(str(recalled["own_mb"])), unit="MB", at_most=200)
-    bench.figure("building, resident with mapped files", float(str(built["peak_mb"])), unit="MB")
-    bench.figure("querying, resident with mapped files", float(str(recalled["peak_mb"])), unit="MB")
-    bench.figure("index on disk", on_disk / 1e6, unit="MB")
-    bench.finish(passages=count, words=WORDS, vocabulary=VOCABULARY, k=K, queries_per_round=QUERIES)
+        found = in_own_process("compare", folder, rounds, bench.options.seed)
+        searched = in_own_process("search", folder, rounds, bench.options.seed)
+    ours, bare = ([seconds / QUERIES * 1000 for seconds in found[side]] for side in ("ours", "bare"))
+    size = f"{count:,} passages: "
+    bench.ratio(f"{size}retrieve / bare tantivy, top {K}", ours, bare, at_most=1.3)
+    bench.difference(f"{size}added by retrieve, a query", ours, bare, unit="ms", at_most=0.6)
+    bench.figure(f"{size}a query, median", statistics.median(ours), unit="ms")
+    bench.figure(f"{size}building", built["seconds"], unit="s")
+    bench.figure(f"{size}building, allocated memory", built["own_mb"], unit="MB", at_most=500)
+    bench.figure(f"{size}searching, allocated memory", searched["own_mb"], unit="MB", at_most=200)
+    bench.figure(f"{size}building, resident with mapped files", built["peak_mb"], unit="MB")
+    bench.figure(f"{size}searching, resident with mapped files", searched["peak_mb"], unit="MB")
+    bench.figure(f"{size}index on disk", on_disk / 1e6, unit="MB")
+
+
+def main() -> None:
+    bench = Bench("bm25", __doc__, packages=["tantivy", "arbitrag"])
+    sizes = bench.pick(smoke=(2_000,), quick=(100_000,), full=(100_000, 1_000_000))
+    rounds = bench.pick(smoke=2, quick=25, full=25)
+    for count in sizes:
+        measure(bench, count, rounds)
+    bench.finish(passages=sizes, words=WORDS, vocabulary=VOCABULARY, k=K, queries_per_round=QUERIES, rounds=rounds)
 
 
 if __name__ == "__main__":

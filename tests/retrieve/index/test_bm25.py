@@ -1,6 +1,7 @@
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -184,6 +185,23 @@ async def test_calls_may_overlap() -> None:
     found = await asyncio.gather(*(index.retrieve(f"word{number}", 1) for number in range(100)))
     assert [passages[0].id for passages in found] == [str(number) for number in range(100)]
     await index.aclose()
+
+
+@pytest.mark.parametrize(("length", "threads"), [(22, 0), (23, 1), (20_000, 1), (30_000, 1)])
+async def test_only_a_longer_search_leaves_the_event_loop(
+    length: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search over 100 passages counts as 0.5 ns * 100 * (length / 6 + 7); the limit here is that of 22 characters."""
+    index, used = index_of(*["cat"] * 100), []
+
+    async def to_thread(function: Callable[[], object]) -> object:
+        used.append(function)
+        return function()
+
+    monkeypatch.setattr("asyncio.to_thread", to_thread)
+    monkeypatch.setattr("arbitrag.retrieve.index.bm25._LONGEST_ON_LOOP_S", 0.5e-9 * 100 * (22 / 6 + 7))
+    assert await ids(index, "cat".ljust(length), 2) == ["0", "1"]
+    assert len(used) == threads
 
 
 def test_the_identity_follows_the_content() -> None:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
+from arbitrag.retrieve.index import bm25
 from arbitrag.retrieve.index.bm25 import Bm25Index
 from arbitrag.retrieve.index.update import IndexReport, Named
 from arbitrag.types import Passage
@@ -110,6 +112,25 @@ def test_an_open_index_sees_the_update(docs: Path, idx: Path) -> None:
     assert [passage.source for passage in asyncio.run(index.retrieve("marten", 1))] == ["new.txt"]
     assert len(index) == 5
     assert index.identity != before
+
+
+async def test_a_thread_opens_an_updated_index(docs: Path, idx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checking its files may take a second, in which the event loop would stand still; a short search does not."""
+    await asyncio.to_thread(update_index, docs, idx)
+    index, on_loop = Bm25Index.open(idx), []
+    opened = bm25._open_view
+
+    def open_view(folder: Path, unfinished: bool) -> object:
+        on_loop.append(threading.current_thread() is threading.main_thread())
+        return opened(folder, unfinished)
+
+    monkeypatch.setattr(bm25, "_open_view", open_view)
+    await index.retrieve("Talven", 1)
+    assert on_loop == []
+    (docs / "new.txt").write_text("A marten in the attic.")
+    await asyncio.to_thread(update_index, docs, idx)
+    assert [passage.source for passage in await index.retrieve("marten", 1)] == ["new.txt"]
+    assert on_loop == [False]
 
 
 def test_an_open_index_outlives_its_replacement(docs: Path, idx: Path) -> None:

@@ -20,7 +20,8 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,11 @@ if TYPE_CHECKING:
 _QUERY_CHARACTERS = 20_000  # of a longer query only the beginning is searched for
 _SOME_TIED = 32  # passages beyond those asked for that are looked at first; ties are common among short ones
 _MOST_TIED = 4096  # passages with the score of the last place that are put in order
-_AT_ONCE = 10_000  # passages in memory up to which a search takes about as long as handing it to another thread
+# A search that is expected to be shorter than this runs on the event loop: a thread would add a fifth and more to it.
+_LONGEST_ON_LOOP_S = 0.001
+_PER_PASSAGE_S = 0.5e-9  # times the words of the query and 7 more, as measured over 100,000 and 1,000,000 passages
+_CHARACTERS_PER_WORD = 6
+_STAMPED = (FILE, os.path.join(WORDS, META))  # files that every update writes anew
 _SMALLEST_HEAP = 15_000_000
 _SYSTEM = re.compile(r"\bos error (\d+)|\bcode: (\d+)")  # how Rust writes what the system said
 
@@ -79,16 +84,15 @@ class Bm25Index:
         index = new_index(None, language, keyed=True)
         writer = index.writer(_SMALLEST_HEAP, 1)
         summary = hashlib.sha256(language.encode())
-        kept = []
+        payloads = []
         for place, passage in enumerate(passages):
             writer.add_document(to_document(passage, 0, ("", place), index.schema, place))
-            payload = _payload(passage, ("", place))
-            summary.update(payload)
-            kept.append(_read(payload)[1])
+            payloads.append(_payload(passage, ("", place)))
+            summary.update(payloads[-1])
         writer.commit()
         writer.wait_merging_threads()
         index.reload()
-        view = _View(index, index.searcher(), f"bm25:{summary.hexdigest()[:16]}", kept=tuple(kept))
+        view = _View(index, index.searcher(), f"bm25:{summary.hexdigest()[:16]}", payloads=tuple(payloads))
         return cls(view, name or f"bm25 over {view.searcher.num_docs:,} passages", language)
 
     def __len__(self) -> int:
@@ -102,9 +106,10 @@ class Bm25Index:
         these values; scores do not depend on it. Raises IndexFileError when the index is damaged.
         """
         check_k(k)
-        if self._folder is None and len(self) <= _AT_ONCE:
-            return self._search(query, k, where or {})
-        return await asyncio.to_thread(self._search, query, k, where or {})
+        view = self._view
+        if view.search_s(query) <= _LONGEST_ON_LOOP_S and self._is_current(view):
+            return self._search(view, query, k, where or {})
+        return await asyncio.to_thread(lambda: self._search(self._current(), query, k, where or {}))
 
     def passages_by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
         """The passages with these keys, as far as the index has them; of equal ones the first. See ``vectors``."""
@@ -115,21 +120,23 @@ class Bm25Index:
     async def aclose(self) -> None:
         """Nothing to do: the files are mapped, and let go with the object."""
 
-    def _search(self, query: str, k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
-        view = self._current()
+    def _search(self, view: _View, query: str, k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
         words = self._analyzer.analyze(analysis.searchable(query[:_QUERY_CHARACTERS]))
         if not words or not view.searcher.num_docs:
             return ()
         with engine_errors(self._folder):
             return view.best(words, k, where)
 
+    def _is_current(self, view: _View) -> bool:
+        """Whether the files are those that the view was opened on, or gone."""
+        return self._folder is None or _stamp(self._folder) in ((), view.stamp)
+
     def _current(self) -> _View:
         """The view, opened anew when the files are not those that it was opened on."""
         if self._folder is None:
             return self._view
         with self._lock:
-            stamp = _stamp(self._folder)
-            if stamp and stamp != self._view.stamp:
+            if not self._is_current(self._view):
                 self._view, _ = _open_view(self._folder, unfinished=True)
                 self.identity = self._view.identity
             return self._view
@@ -139,32 +146,37 @@ class Bm25Index:
 class _View:
     """An index as it was at one commit. ``stamp`` tells whether the files are still the same.
 
-    One in memory has its passages ``kept`` in their order, since taking one out of tantivy's store takes far longer.
+    One in memory has the ``payloads`` of its passages in their order: taking one out of tantivy's store takes longer.
     """
 
     index: tantivy.Index
     searcher: tantivy.Searcher
     identity: str
     stamp: Stamp = ()
-    kept: tuple[Passage, ...] = ()
+    payloads: tuple[bytes, ...] = ()
+
+    def search_s(self, query: str) -> float:
+        """Roughly the seconds that a search for this query takes."""
+        words = min(len(query), _QUERY_CHARACTERS) / _CHARACTERS_PER_WORD
+        return self.searcher.num_docs * (words + 7) * _PER_PASSAGE_S
 
     def best(self, words: Sequence[str], k: int, where: Mapping[str, str]) -> tuple[Passage, ...]:
         hits = self._hits(_query(self.index.schema, words, where), k)
-        stored = self._passages([address for _, address in hits])
-        found = [(-score, order, passage) for (score, _), (order, passage) in zip(hits, stored, strict=True)]
-        found.sort(key=lambda each: each[:2])
-        return tuple(replace(passage, score=-score) for score, _, passage in found[:k])
+        stored = self._stored([address for _, address in hits])
+        found = [(-score, order, values) for (score, _), (order, values) in zip(hits, stored, strict=True)]
+        found.sort(key=itemgetter(0, 1))
+        return tuple(Passage(**values, score=-score) for score, _, values in found[:k])
 
     def by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
         addresses = addresses_by_key(self.searcher, self.index.schema, keys)
-        found = list(zip(keys_at(self.searcher, addresses), self._passages(addresses), strict=True))
+        found = list(zip(keys_at(self.searcher, addresses), self._stored(addresses), strict=True))
         found.sort(key=lambda each: each[1][0], reverse=True)
-        return {key: passage for key, (_, passage) in found}
+        return {key: Passage(**values) for key, (_, values) in found}
 
-    def _passages(self, addresses: Sequence[tantivy.DocAddress]) -> list[tuple[Any, Passage]]:
-        """The passages at these places, each after what decides among ties."""
-        if self.kept:
-            return [(place, self.kept[place]) for place in keys_at(self.searcher, addresses)]
+    def _stored(self, addresses: Sequence[tantivy.DocAddress]) -> list[tuple[Any, dict[str, Any]]]:
+        """The fields of the passages at these addresses, each after its order among ties."""
+        if self.payloads:
+            return [_read(self.payloads[place]) for place in keys_at(self.searcher, addresses)]
         return [_read(self.searcher.doc(address).get_first("passage") or b"") for address in addresses]
 
     def _hits(self, query: tantivy.Query, k: int) -> list[tuple[float, tantivy.DocAddress]]:
@@ -176,10 +188,14 @@ class _View:
         limit, everything = k + _SOME_TIED, self.searcher.num_docs
         while True:
             hits = self.searcher.search(query, min(limit, everything), count=False).hits
-            rounded = {score: float(f"{score:.6g}") for score in {score for score, _ in hits}}
-            last = rounded[hits[min(k, len(hits)) - 1][0]] if hits else 0.0
-            if len(hits) < limit or rounded[hits[-1][0]] < last or limit >= k + _MOST_TIED:
-                return [(rounded[score], address) for score, address in hits if rounded[score] >= last]
+            best: list[tuple[float, tantivy.DocAddress]] = []
+            for exact, address in hits:
+                score = float(f"{exact:.6g}")
+                if len(best) >= k and score < best[k - 1][0]:
+                    return best
+                best.append((score, address))
+            if len(hits) < limit or limit >= k + _MOST_TIED:
+                return best
             limit = min(limit * 4, k + _MOST_TIED)
 
 
@@ -277,11 +293,10 @@ def _payload(passage: Passage, order: tuple[str, int]) -> bytes:
     return json.dumps(values, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _read(payload: bytes) -> tuple[Any, Passage]:
-    """What ``_payload`` wrote: the order and the passage."""
+def _read(payload: bytes) -> tuple[Any, dict[str, Any]]:
+    """What ``_payload`` wrote: the order, and the fields of the passage."""
     values = from_json(payload)
-    order = values.pop("order")
-    return order, Passage(**values)
+    return values.pop("order"), values
 
 
 def _query(schema: tantivy.Schema, words: Sequence[str], where: Mapping[str, str]) -> tantivy.Query:
@@ -342,7 +357,7 @@ def commit_number(words: Path) -> int:
 def _stamp(folder: Path) -> Stamp:
     """What changes with every update; empty when the index is gone, whose open files can still be searched."""
     try:
-        stats = [path.stat() for path in (folder / FILE, folder / WORDS / META)]
+        stats = [os.stat(os.path.join(folder, name)) for name in _STAMPED]  # pathlib takes three times as long
     except OSError:  # where more is wrong, it is said when it is opened
         return ()
     return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
