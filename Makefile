@@ -21,7 +21,7 @@ fast: $(VENV)/dev
 	$(VENV)/bin/python -m pytest -m "not slow and not peer"
 
 bench-smoke: $(VENV)/dev
-	$(VENV)/bin/python benchmarks/_smoke.py
+	$(VENV)/bin/python benchmarks --smoke
 
 check: lint types test bench-smoke
 

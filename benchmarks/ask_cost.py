@@ -16,60 +16,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from _bench import Bench
+from harness.bench import Bench
+from harness.scripted_server import Running, scripted_server
 
-SERVER = """
-import sys
-from arbitrag.testing import ScriptedServer
-with ScriptedServer(lambda prompt: "Mira Talven", style=sys.argv[1]) as server:
-    print(server.base_url, flush=True)
-    for line in sys.stdin:
-        print(" ".join(request.path for request in server.requests), flush=True)
-        server.requests.clear()
-"""
+ANSWER = "Mira Talven"
 QUESTION = "Who runs the harbour of Oru?"
 FEW = ["The harbour of Oru is run by Mira Talven.", "Oru lies on the northern coast."]
 MANY = [
     f"Notice {n}. " + "The harbour of Oru is run by Mira Talven, as it was in the year before. " * 14 for n in range(20)
 ]
-
-
-class Server:
-    """A scripted server in another process. ``asked`` gives the paths of the requests since the last look."""
-
-    def __init__(self, style: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, style], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.base_url = self._line()
-
-    def asked(self) -> list[str]:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return self._line().split()
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-
-@contextmanager
-def serving(style: str) -> Iterator[Server]:
-    server = Server(style)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def cpu_s(command: Sequence[str]) -> float:
@@ -80,7 +38,7 @@ def cpu_s(command: Sequence[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def ask(server: Server, passages: Path, method: str = "rag") -> list[str]:
+def ask(server: Running, passages: Path, method: str = "rag") -> list[str]:
     llm = f"openai:scripted@{server.base_url}"
     return ["-m", "arbitrag", "ask", QUESTION, "--method", method, "--passages", str(passages), "--llm", llm]
 
@@ -94,7 +52,11 @@ def written(folder: Path, name: str, texts: Sequence[str]) -> Path:
 def main() -> None:
     bench = Bench("ask_cost", __doc__, packages=("httpx", "typer"))
     rounds = bench.pick(smoke=1, quick=7, full=25)
-    with tempfile.TemporaryDirectory() as folder, serving("none") as plain, serving("ids") as scoring:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        scripted_server(ANSWER) as plain,
+        scripted_server(ANSWER, style="ids") as scoring,
+    ):
         os.environ["ARBITRAG_CACHE"] = str(Path(folder) / "kept")
         few, many = written(Path(folder), "few.jsonl", FEW), written(Path(folder), "many.jsonl", MANY)
         requests = []
@@ -105,7 +67,7 @@ def main() -> None:
         ):
             for time, bar in zip(("first", "second"), most, strict=True):
                 cpu_s(ask(server, passages, method))
-                requests.append((f"requests of {what}, {time} command", len(server.asked()), bar))
+                requests.append((f"requests of {what}, {time} command", len(server.requested()), bar))
         bare, asked = [], []
         for _ in range(rounds):
             bare.append(cpu_s(["-c", "pass"]))

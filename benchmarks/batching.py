@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from _bench import Bench, alternate
-from _random_llama import LAYERS, TOKENIZER, NumberCodec, engine_of, lab_codec, random_llama, random_prompt, random_text
+from harness.bench import Bench, alternate
+from harness.random_llama import LAYERS, NumberCodec, engine_of, lab_codec, random_llama, random_prompt, random_text
 
+from arbitrag.lab.model import FOLDER
 from arbitrag.llm.base import LLM, Prompt, Sampling
 from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.engine.runtime import Step
@@ -41,7 +42,7 @@ def mixed(draw: random.Random, count: int) -> list[Ask]:
 
 
 def joined_or_not(bench: Bench, runner: asyncio.Runner, draw: random.Random) -> None:
-    runtime = open_runtime(TOKENIZER / "model.onnx", context=1024)
+    runtime = open_runtime(FOLDER / "model.onnx", context=1024)
     llm = Engine(runtime, lab_codec(), name="lab")  # without a token that ends a text: all answers are of equal length
 
     async def together() -> None:

@@ -13,21 +13,15 @@ pages of the index count as well, although the system takes those back when it n
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import re
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from _bench import Bench, alternate
+from harness.bench import Bench, alternate
+from harness.steps import main_or_step, run_step
+from harness.words import word
 
 VOCABULARY = 200_000
 WORDS = 100
@@ -55,16 +49,6 @@ def write_passages(path: Path, count: int, seed: int) -> None:
                 file.write(f'{{"text": "{text}."}}\n')
 
 
-def word(rank: int) -> str:
-    """A made-up word for each rank, shorter for frequent ones: ba, be, … baba."""
-    syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-    text, rank = syllables[rank % len(syllables)], rank // len(syllables)
-    while rank:
-        rank -= 1
-        text, rank = syllables[rank % len(syllables)] + text, rank // len(syllables)
-    return text
-
-
 def questions(count: int, seed: int) -> list[str]:
     """Eight different words each: three frequent ones, as in a question, and five from the vocabulary's upper half."""
     chance = random.Random(seed)
@@ -79,25 +63,25 @@ def questions(count: int, seed: int) -> list[str]:
     return asked
 
 
-def build(folder: Path) -> dict[str, object]:
+def build(folder: str) -> dict[str, object]:
     from arbitrag.retrieve import update_index
 
-    report = update_index(folder / "passages.jsonl", folder / "docs.idx")
+    report = update_index(f"{folder}/passages.jsonl", f"{folder}/docs.idx")
     return {"seconds": report.seconds, "passages": report.passages}
 
 
-def compare(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+def compare(folder: str, rounds: str, seed: str) -> dict[str, object]:
     """Seconds of each round of queries, through ``retrieve`` and through tantivy alone."""
     import tantivy
 
-    from arbitrag.retrieve.analysis import NAME, analyzer
-    from arbitrag.retrieve.bm25 import Bm25Index
+    from arbitrag.retrieve.index.analysis import NAME, analyzer
+    from arbitrag.retrieve.index.bm25 import Bm25Index
 
-    ours = Bm25Index.open(folder / "docs.idx")
-    bare = tantivy.Index.open(str(folder / "docs.idx" / "bm25"))
+    ours = Bm25Index.open(f"{folder}/docs.idx")
+    bare = tantivy.Index.open(f"{folder}/docs.idx/bm25")
     bare.register_tokenizer(NAME, analyzer("english"))
     searcher = bare.searcher()
-    asked = questions(QUERIES, seed + 1)
+    asked = questions(QUERIES, int(seed) + 1)
 
     def with_retrieve() -> list[list[float]]:
         async def all_of_them() -> list[list[float]]:
@@ -116,44 +100,19 @@ def compare(folder: Path, rounds: int, seed: int) -> dict[str, object]:
 
     for left, right in zip(with_retrieve(), with_tantivy(), strict=True):
         assert all(abs(a - b) <= 1e-4 * b for a, b in zip(left, right, strict=True)), "the two sides differ"
-    seconds = alternate(with_retrieve, with_tantivy, rounds=rounds)
+    seconds = alternate(with_retrieve, with_tantivy, rounds=int(rounds))
     return {"ours": seconds[0], "bare": seconds[1]}
 
 
-def search(folder: Path, rounds: int, seed: int) -> dict[str, object]:
+def search(folder: str, rounds: str, seed: str) -> dict[str, object]:
     """Search with ``retrieve`` alone, for the memory of the process."""
-    from arbitrag.retrieve.bm25 import Bm25Index
+    from arbitrag.retrieve.index.bm25 import Bm25Index
 
     async def ask(texts: list[str]) -> int:
         return sum([len(await index.retrieve(text, K)) for text in texts])
 
-    index = Bm25Index.open(folder / "docs.idx")
-    return {"passages": sum(asyncio.run(ask(questions(QUERIES, seed + number))) for number in range(rounds))}
-
-
-def in_own_process(step: str, folder: Path, *rest: object) -> dict[str, Any]:
-    """The result of a step, with the highest resident memory of its process in MB."""
-    command = [sys.executable, __file__, "--step", step, str(folder), *map(str, rest)]
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return dict(json.loads(found.stdout))
-
-
-def watch_own_memory(peak: list[float]) -> None:
-    """Keep the highest memory of this process, in MB, that is not a mapped file; 0 where the system does not tell."""
-    status = Path("/proc/self/status")
-    while status.exists():
-        found = re.search(r"RssAnon:\s+(\d+)", status.read_text())
-        peak[0] = max(peak[0], int(found[1]) / 1024 if found else 0)
-        time.sleep(0.05)
-
-
-def run_step(step: str, folder: Path, *rest: str) -> None:
-    steps: dict[str, Callable[..., dict[str, object]]] = {"build": build, "compare": compare, "search": search}
-    own = [0.0]
-    threading.Thread(target=watch_own_memory, args=(own,), daemon=True).start()
-    result = steps[step](folder, *map(int, rest))
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({**result, "peak_mb": peak_kib / 1024, "own_mb": own[0]}))
+    index = Bm25Index.open(f"{folder}/docs.idx")
+    return {"passages": sum(asyncio.run(ask(questions(QUERIES, int(seed) + number))) for number in range(int(rounds)))}
 
 
 def measure(bench: Bench, count: int, rounds: int) -> None:
@@ -163,19 +122,19 @@ def measure(bench: Bench, count: int, rounds: int) -> None:
         began = time.perf_counter()
         write_passages(folder / "passages.jsonl", count, bench.options.seed)
         print(f"{count:,} passages written in {time.perf_counter() - began:.0f} s", flush=True)
-        built = in_own_process("build", folder)
+        built = run_step(__file__, "build", folder)
         assert built["passages"] == count, built
         on_disk = sum(path.stat().st_size for path in (folder / "docs.idx").rglob("*") if path.is_file())
-        found = in_own_process("compare", folder, rounds, bench.options.seed)
-        searched = in_own_process("search", folder, rounds, bench.options.seed)
+        found = run_step(__file__, "compare", folder, rounds, bench.options.seed)
+        searched = run_step(__file__, "search", folder, rounds, bench.options.seed)
     ours, bare = ([seconds / QUERIES * 1000 for seconds in found[side]] for side in ("ours", "bare"))
     size = f"{count:,} passages: "
     bench.ratio(f"{size}retrieve / bare tantivy, top {K}", ours, bare, at_most=1.3)
     bench.difference(f"{size}added by retrieve, a query", ours, bare, unit="ms", at_most=0.6)
     bench.figure(f"{size}a query, median", statistics.median(ours), unit="ms")
     bench.figure(f"{size}building", built["seconds"], unit="s")
-    bench.figure(f"{size}building, allocated memory", built["own_mb"], unit="MB", at_most=500)
-    bench.figure(f"{size}searching, allocated memory", searched["own_mb"], unit="MB", at_most=200)
+    bench.figure(f"{size}building, allocated memory", built["allocated_mb"], unit="MB", at_most=500)
+    bench.figure(f"{size}searching, allocated memory", searched["allocated_mb"], unit="MB", at_most=200)
     bench.figure(f"{size}building, resident with mapped files", built["peak_mb"], unit="MB")
     bench.figure(f"{size}searching, resident with mapped files", searched["peak_mb"], unit="MB")
     bench.figure(f"{size}index on disk", on_disk / 1e6, unit="MB")
@@ -191,7 +150,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--step"]:
-        run_step(sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
-    else:
-        main()
+    main_or_step(main, {"build": build, "compare": compare, "search": search})

@@ -8,40 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 import httpx
 import openai
-from _bench import Bench, alternate
+from harness.bench import Bench, alternate
+from harness.scripted_server import scripted_server
 
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.http.openai import OpenAILLM
 
 AT_A_TIME = 64
+ANSWER = "Mira Talven, 1931"
 QUESTION = "Who directed the film, and in which year was it first shown? Answer with a name and a number."
-SERVER = """
-import sys
-from arbitrag.testing import ScriptedServer
-with ScriptedServer(lambda prompt: "Mira Talven, 1931") as server:
-    print(server.base_url, flush=True)
-    sys.stdin.read()
-"""
-
-
-@contextmanager
-def server() -> Iterator[str]:
-    """The address of a scripted server in another process, which ends when its input does."""
-    process = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait()
 
 
 async def many(calls: int, ask: Callable[[], Awaitable[str]]) -> None:
@@ -50,7 +29,7 @@ async def many(calls: int, ask: Callable[[], Awaitable[str]]) -> None:
 
     async def worker() -> None:
         for _ in left:
-            assert await ask() == "Mira Talven, 1931"
+            assert await ask() == ANSWER
 
     await asyncio.gather(*(worker() for _ in range(AT_A_TIME)))
 
@@ -60,10 +39,10 @@ def main() -> None:
     calls, rounds = bench.pick(smoke=64, quick=300, full=2000), bench.pick(smoke=1, quick=5, full=7)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         os.environ.pop(name, None)
-    with server() as base_url, asyncio.Runner() as runner:
-        ours = OpenAILLM("scripted", base_url=base_url, concurrency=AT_A_TIME)
-        bare = openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0)
-        plain = httpx.AsyncClient(base_url=base_url)
+    with scripted_server(ANSWER) as server, asyncio.Runner() as runner:
+        ours = OpenAILLM("scripted", base_url=server.base_url, concurrency=AT_A_TIME)
+        bare = openai.AsyncOpenAI(base_url=server.base_url, api_key="none", max_retries=0)
+        plain = httpx.AsyncClient(base_url=server.base_url)
         prompt, sampling = Prompt.user(QUESTION), Sampling()
 
         async def ask_ours() -> str:

@@ -16,7 +16,7 @@ import random
 import sys
 from pathlib import Path
 
-from _bench import Bench
+from harness.bench import Bench
 
 from arbitrag.errors import ArbitragError
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint

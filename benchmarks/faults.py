@@ -31,13 +31,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from _bench import Bench
-from _faults_bombs import bomb_memory, document_memory
-from _faults_endpoint import FaultServer, catalogue
-from _faults_files import damaged_files
-from _faults_fuzz import fuzz
-from _faults_kills import kill_all
-from _faults_runs import Problem, Show, always, endpoint_faults
+from fault_suite.bombs import bomb_memory, document_memory
+from fault_suite.damaged_files import damaged_files
+from fault_suite.endpoint import FaultServer, catalogue
+from fault_suite.fuzz import fuzz
+from fault_suite.kills import kill_all
+from fault_suite.runs import Problem, Show, always, endpoint_faults
+from harness.bench import Bench
 
 BARS = {
     "lost": "rows lost or asked again",

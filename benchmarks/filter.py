@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from _bench import Bench
+from harness.bench import Bench
 
 from arbitrag.data.reading import open_source
 from arbitrag.encode import open_encoder

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from _bench import Bench
+from harness.bench import Bench
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 

@@ -15,19 +15,18 @@ import asyncio
 import json
 import os
 import random
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _bench import Bench
-from bm25 import word
+from harness.bench import Bench
+from harness.steps import Step, main_or_step, run_step, step_command
+from harness.words import word
 
 from arbitrag.retrieve import Mode
 from arbitrag.retrieve.index.ledger import Ledger
@@ -179,12 +178,7 @@ def answer(target: str, count: str, seed: str) -> dict[str, object]:
 
 
 MODES: tuple[Mode, ...] = ("hybrid", "bm25", "dense")
-STEPS: dict[str, Callable[..., dict[str, object]]] = {
-    "index": index,
-    "query": query,
-    "answer": answer,
-    "checks": checks,
-}
+STEPS: dict[str, Step] = {"index": index, "query": query, "answer": answer, "checks": checks}
 
 
 def check(target: str) -> tuple[int, int]:
@@ -201,18 +195,6 @@ def check(target: str) -> tuple[int, int]:
     return len(texts), live
 
 
-def command(step: str, *rest: object) -> list[str]:
-    return [sys.executable, __file__, "--step", step, *map(str, rest)]
-
-
-def in_own_process(step: str, *rest: object) -> dict[str, Any]:
-    """The result of a step, with the highest resident memory of its process in MB."""
-    found = subprocess.run(command(step, *rest), capture_output=True, text=True)
-    if found.returncode:
-        sys.exit(f"the step {step} failed:\n{found.stderr}")
-    return dict(json.loads(found.stdout))
-
-
 def killed(docs: Path, target: Path, batch: int, after_s: float) -> tuple[int, bool]:
     """Passages acknowledged by a run of `index` that is ended after some seconds, and whether it had to be."""
     safe = [0]
@@ -223,7 +205,10 @@ def killed(docs: Path, target: Path, batch: int, after_s: float) -> tuple[int, b
                 safe.append(int(line.split()[1]))
 
     with subprocess.Popen(
-        command("index", docs, target, batch), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        step_command(__file__, "index", docs, target, batch),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         listener = threading.Thread(target=listen, args=(process.stderr,))
         listener.start()
@@ -265,16 +250,16 @@ def main() -> None:
         write_passages(folder / "small", count // 10, seed)
         write_passages(folder / "large", count, seed)
         print(f"{count:,} passages written", flush=True)
-        in_own_process("index", folder / "small", folder / "small.idx", batch)
-        built = in_own_process("index", folder / "large", folder / "large.idx", batch)
+        run_step(__file__, "index", folder / "small", folder / "small.idx", batch)
+        built = run_step(__file__, "index", folder / "large", folder / "large.idx", batch)
         assert built["passages"] == count, built
         print(f"indexed in {built['seconds']:.0f} s", flush=True)
         on_disk = sum(path.stat().st_size for path in (folder / "large.idx").rglob("*") if path.is_file())
-        found = in_own_process("query", folder / "small.idx", folder / "large.idx", asked, seed)
-        answered = in_own_process("answer", folder / "large.idx", asked, seed)
-        checked = in_own_process("checks", folder / "large.idx")
+        found = run_step(__file__, "query", folder / "small.idx", folder / "large.idx", asked, seed)
+        answered = run_step(__file__, "answer", folder / "large.idx", asked, seed)
+        checked = run_step(__file__, "checks", folder / "large.idx")
         hits, lost, bare = kill_often(folder / "large", folder / "killed.idx", batch, kills, longest_s, seed)
-        finished = in_own_process("index", folder / "large", folder / "killed.idx", batch)
+        finished = run_step(__file__, "index", folder / "large", folder / "killed.idx", batch)
         passages, live = check(str(folder / "killed.idx"))
         assert finished["passages"] == passages
     seconds = found["seconds"]
@@ -303,9 +288,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--step"]:
-        result = STEPS[sys.argv[2]](*sys.argv[3:])
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(json.dumps({**result, "peak_mb": peak_kib / 1024}))
-    else:
-        main()
+    main_or_step(main, STEPS)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from _bench import Bench, alternate
+from harness.bench import Bench, alternate
 
 HEAVY = ("torch", "transformers", "numpy", "openai", "onnxruntime", "tantivy", "pydantic")
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from _bench import Bench
-from _lab import ANSWER_TOKENS, FORMS, Asker, Case, Kind, by_form, closed_book, in_context
-from _probe import lens, logistic, mlp, output_head
+from harness.bench import Bench
+from harness.lab_cases import ANSWER_TOKENS, FORMS, Asker, Case, Kind, by_form, closed_book, in_context
+from harness.linear_probe import lens, logistic, mlp, output_head
 
 from arbitrag.errors import ArbitragError
 from arbitrag.evaluate.metrics.calibration import auroc

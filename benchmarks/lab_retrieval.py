@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from _bench import Bench
+from harness.bench import Bench
 
 from arbitrag.evaluate.metrics.ranking import Ranked, ranking
 from arbitrag.evaluate.metrics.ratios import mean

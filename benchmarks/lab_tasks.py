@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from _bench import Bench
+from harness.bench import Bench
 
 from arbitrag.errors import ArbitragError
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint

@@ -8,15 +8,12 @@ call is ``direct``, taken in turn with the others.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-from _bench import Bench, alternate
+from harness.bench import Bench, alternate
+from harness.scripted_server import scripted_server
 
 from arbitrag.encode.hashed import HashEncoder
 from arbitrag.kit import Kit
@@ -43,15 +40,6 @@ REPLIES = {  # by a piece of the prompt
     "<passage 1>": "Oskar Brend",
     QUESTION.text: "Mira Talven",
 }
-SERVER = """
-import json, sys
-from arbitrag.testing import ScriptedServer
-from arbitrag.testing.server import repeats
-likely = lambda before, token: repeats(before[-400:], token)  # of a whole prompt it takes long
-with ScriptedServer(json.loads(sys.argv[2]), style="ids", likelihood=likely, delay_s=float(sys.argv[1])) as server:
-    print(server.base_url, flush=True)
-    sys.stdin.read()
-"""
 BARS: Mapping[str, float | None] = {  # in calls
     "bridge": 3.3,
     "trustrag": 3.2,
@@ -83,20 +71,6 @@ class Shelf:
         pass
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """The address of the scripted server, which ends when its input does."""
-    words = [sys.executable, "-c", SERVER, str(CALL_S), json.dumps(REPLIES)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait()
-
-
 async def once(method: Method, kit: Kit) -> None:
     verdict = await attempt(QUESTION, method, kit)
     assert isinstance(verdict, Verdict), verdict
@@ -111,8 +85,8 @@ def main() -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         os.environ.pop(name, None)
     methods = {name: method_from(name) for name in ("direct", *BARS)}
-    with server() as base_url, asyncio.Runner() as runner:
-        llm = OpenAILLM("scripted", base_url=base_url)
+    with scripted_server(REPLIES, style="ids", delay_s=CALL_S) as server, asyncio.Runner() as runner:
+        llm = OpenAILLM("scripted", base_url=server.base_url)
         kit = Kit.of(llm, Shelf(), encoder=HashEncoder())
         for method in methods.values():
             runner.run(check(method, kit))

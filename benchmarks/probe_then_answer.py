@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from _bench import Bench, alternate
-from _random_llama import LAYERS, engine_of, random_llama, random_prompt
+from harness.bench import Bench, alternate
+from harness.random_llama import LAYERS, engine_of, random_llama, random_prompt
 
 from arbitrag.llm.base import Sampling
 

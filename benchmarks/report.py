@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _bench import Bench
+from harness.bench import Bench
 
 BAR_S, BAR_MB = 5.0, 500.0
 SYSTEMS, ROUNDS = 5, 3

@@ -28,12 +28,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from _bench import Bench
+from harness.bench import Bench
+from harness.scripted_server import scripted_server
 
 THREE = ("direct", "rag", "trustmargin")
 LATENCY_S = 0.005
@@ -42,14 +43,6 @@ BATCH = 250  # questions that each side of the first comparison takes in turn
 _ROW = (
     '{{"id": "q{n}", "question": "What is number {n}?", "answers": ["answer {n}"], "passages": [{{"text": "{n}"}}]}}\n'
 )
-_SERVER = """
-import sys
-from arbitrag.testing import ScriptedServer
-with ScriptedServer() as server:
-    print(server.base_url, flush=True)
-    sys.stdin.read()
-"""
-
 Key = tuple[str, str]
 
 
@@ -118,23 +111,12 @@ async def overhead(bench: Bench, folder: Path) -> None:
 
     count, rounds = bench.pick(smoke=(40, 1), quick=(600, 3), full=(2000, 7))
     await _overhead(bench, folder, "in this process", Waiting(), count, rounds)
-    with served() as base_url:
-        model = open_llm(f"openai:scripted@{base_url}")
+    with scripted_server() as server:
+        model = open_llm(f"openai:scripted@{server.base_url}")
         try:
             await _overhead(bench, folder, "over HTTP", model, count // 2, rounds)
         finally:
             await model.aclose()
-
-
-@contextmanager
-def served() -> Iterator[str]:
-    """The address of a scripted server in a process of its own."""
-    server = subprocess.Popen([sys.executable, "-c", _SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.communicate()
 
 
 async def _overhead(bench: Bench, folder: Path, where: str, model: Any, count: int, rounds: int) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _bench import Bench
+from harness.bench import Bench
 
 from arbitrag.errors import ArbitragError
 from arbitrag.types import Strategy

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from _bench import Bench, alternate
-from _random_llama import LAYERS, TOKENIZER, engine_of, lab_codec, random_llama, random_text
+from harness.bench import Bench, alternate
+from harness.random_llama import LAYERS, engine_of, lab_codec, random_llama, random_text
 
 from arbitrag.kit import Kit, Limits
+from arbitrag.lab.model import FOLDER
 from arbitrag.methods.rag import Rag
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.retrieve.fixed import FixedRetriever
@@ -61,7 +62,7 @@ def reference_sides(model: Any, folder: Path, seed: int) -> list[Callable[[], No
     from transformers import GenerationConfig, PreTrainedTokenizerFast
 
     tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_file=str(TOKENIZER / "tokenizer.json"), pad_token="<pad>"
+        tokenizer_file=str(FOLDER / "tokenizer.json"), pad_token="<pad>"
     )
     settings = GenerationConfig(max_new_tokens=ANSWER)  # type: ignore[no-untyped-call]
 

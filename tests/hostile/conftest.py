@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from _faults_endpoint import KEY
-from _faults_worker import Worker
+from fault_suite.endpoint import KEY
+from fault_suite.worker import Worker
 
 
 @pytest.fixture(scope="session")

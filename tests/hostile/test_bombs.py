@@ -6,7 +6,7 @@ from pathlib import Path
 
 import needs
 import pytest
-from _faults_bombs import MB, bombs, peak
+from fault_suite.bombs import MB, bombs, peak
 
 UNPACKED = 256 * MB
 

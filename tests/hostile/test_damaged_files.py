@@ -10,10 +10,10 @@ from pathlib import Path
 
 import needs
 import pytest
-from _faults_endpoint import FaultServer
-from _faults_files import DAMAGES, TYPED, Files, Kind, kinds
-from _faults_runs import always
-from _faults_worker import Worker
+from fault_suite.damaged_files import DAMAGES, TYPED, Files, Kind, kinds
+from fault_suite.endpoint import FaultServer
+from fault_suite.runs import always
+from fault_suite.worker import Worker
 
 FAST = [
     ("index of words", "index.json", "a wrong type"),

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from _faults_endpoint import FaultServer, catalogue
-from _faults_runs import Endpoints, always
-from _faults_worker import Worker
+from fault_suite.endpoint import FaultServer, catalogue
+from fault_suite.runs import Endpoints, always
+from fault_suite.worker import Worker
 
 _FAULTS = {fault.name: fault for fault in catalogue("http://127.0.0.2:9/v1/chat/completions", 1 << 22)}
 # Of each family those that ended a whole run, or hung, before.
@@ -76,7 +76,7 @@ def test_the_campaign_has_a_hundred_faults_of_different_names() -> None:
 
 def test_a_check_that_could_not_fail_would_show_nothing(tmp_path: Path, worker: Worker) -> None:
     """A fault that says what it should not, and of which an answer is not expected, is found."""
-    from _faults_endpoint import Fault, completion, says
+    from fault_suite.endpoint import Fault, completion, says
 
     found = Endpoints(tmp_path / "runs", worker)
     found.meet(Fault("says Rome", says(completion("Rome"))))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import needs
 import pytest
-from _faults_worker import Worker
+from fault_suite.worker import Worker
 
 if TYPE_CHECKING:
-    from _faults_worker import Outcome
+    from fault_suite.worker import Outcome
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from _faults_fuzz import TARGETS, batch, text
+from fault_suite.fuzz import TARGETS, batch, text
 
 _FEW = {"methods": 60, "traces": 80, "verdicts": 150}
 

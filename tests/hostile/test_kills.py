@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from _faults_kills import Kills, index_kills, run_kills
+from fault_suite.kills import Kills, index_kills, run_kills
 
 
 @pytest.mark.slow

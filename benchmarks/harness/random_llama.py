@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from arbitrag.lab.model import FOLDER
 from arbitrag.llm.base import Prompt
 from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.tokenizer import Codec, TextCodec
 
-TOKENIZER = Path(__file__).parent.parent / "src" / "arbitrag" / "lab" / "embedded"
 LAYERS, VOCABULARY = 15, 5120
 WORDS = ("river", "stone", "film", "city", "year", "born", "house", "paper", "light", "north", "king", "winter", "song")
 
@@ -65,7 +64,7 @@ def engine_of(model: Any, codec: Codec | None = None, **options: Any) -> Engine:
 
 def lab_codec() -> TextCodec:
     """The embedded model's tokenizer, with no token that ends a text: every answer has its full length."""
-    codec = TextCodec.from_folder(TOKENIZER)
+    codec = TextCodec.from_folder(FOLDER)
     assert codec.vocabulary_size <= VOCABULARY, "the lab's tokenizer has outgrown the random model"
     codec.eos_ids = frozenset()
     return codec

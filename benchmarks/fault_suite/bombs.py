@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from _faults_endpoint import Fault, FaultServer, says, zeros
-from _faults_runs import always
+from harness.processes import environment
+
+from fault_suite.endpoint import Fault, FaultServer, says, zeros
+from fault_suite.runs import always
 
 _PROGRAM = """
 import json, resource, sys
@@ -62,10 +63,8 @@ def peak(fault: Fault | None, folder: Path, questions: int = 4) -> tuple[int, in
 
 def _measured(words: list[str]) -> tuple[int, int]:
     """Exit status and peak memory in bytes of a command."""
-    source = str(Path(__file__).resolve().parent.parent / "src")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))}
     command = [sys.executable, "-c", _PROGRAM, *words]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=env)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment())
     status, size = json.loads(ran.stderr.splitlines()[-1])
     return int(status), int(size)
 

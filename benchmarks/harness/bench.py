@@ -143,7 +143,7 @@ class Bench:
             "versions": {"python": platform.python_version(), **{name: version(name) for name in self._packages}},
         }
         if self.options.write:
-            target = Path(__file__).parent / "results" / f"{self.name}.json"
+            target = Path(__file__).parents[1] / "results" / f"{self.name}.json"
             target.parent.mkdir(exist_ok=True)
             target.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         if self.options.json:

@@ -1,7 +1,7 @@
 """Command lines of Arbitrag, run one after the other in a process of their own, each with a deadline.
 
 A start of Python costs more than most commands; a process that is kept makes a campaign of thousands of commands
-possible, and can be ended when one of them hangs. Run as a script, this file is that process.
+possible, and can be ended when one of them hangs. Run as a module, this file is that process.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from harness.processes import environment, python
 
 TIMEOUT_S = 1.5  # of one attempt at a request, in place of two minutes
 RETRIES = 1
@@ -87,17 +89,15 @@ class Worker:
         return Outcome(**json.loads(line))
 
     def _start(self) -> subprocess.Popen[str]:
-        source = str(Path(__file__).resolve().parent.parent / "src")
-        path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
         home = {"HOME": str(self._home), "USERPROFILE": str(self._home), "XDG_CACHE_HOME": str(self._home / "cache")}
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            python("fault_suite.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
-            env={**os.environ, **home, "PYTHONPATH": path, "PYTHONUTF8": "1", "COLUMNS": "100", **self._env},
+            env=environment(**{**home, "PYTHONUTF8": "1", "COLUMNS": "100", **self._env}),
         )
         self._answers = queue.Queue()
         threading.Thread(target=_forward, args=(self._process, self._answers), daemon=True).start()

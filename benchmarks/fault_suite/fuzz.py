@@ -26,8 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _faults_endpoint import REPLIES
-from _faults_runs import Problem, Problems, Show
+from harness.processes import environment, python
+
+from fault_suite.endpoint import REPLIES
+from fault_suite.runs import Problem, Problems, Show
 
 SLOW_S = 2.0
 DEADLINE_S = 120.0  # for a batch, which takes a few seconds
@@ -690,9 +692,11 @@ def fuzz(count: int, seed: int, show: Show, only: Sequence[str] = ()) -> tuple[i
         for start in range(0, wanted, BATCH):
             show(done, count, name)
             part = min(BATCH, wanted - start)
-            words = [sys.executable, __file__, name, str(seed), str(start), str(part)]
+            command = python("fault_suite.fuzz", name, seed, start, part)
             try:
-                ran = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+                ran = subprocess.run(
+                    command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment()
+                )
             except subprocess.TimeoutExpired:
                 problems.append(Problem("hang", name, "fuzz", f"a batch from {start} of {part} did not end"))
                 continue

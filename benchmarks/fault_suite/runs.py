@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _faults_endpoint import HONEST, KEY, MARK, PASSWORD, QUERY, USER, Fault, FaultServer, Request
-from _faults_worker import Outcome, Worker
+from fault_suite.endpoint import HONEST, KEY, MARK, PASSWORD, QUERY, USER, Fault, FaultServer, Request
+from fault_suite.worker import Outcome, Worker
 
 DEADLINE_S = 25.0
 QUESTIONS = tuple({"id": f"q{n}", "question": f"What is the capital of number {n}?"} for n in (1, 2, 3))

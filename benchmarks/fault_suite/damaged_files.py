@@ -17,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _faults_endpoint import HONEST, FaultServer
-from _faults_runs import Problem, Problems, Show, always
-from _faults_worker import Outcome, Worker
+from harness.processes import ROOT
+
+from arbitrag.lab.model import FOLDER
+from fault_suite.endpoint import HONEST, FaultServer
+from fault_suite.runs import Problem, Problems, Show, always
+from fault_suite.worker import Outcome, Worker
 
 DEADLINE_S = 40.0
 PIPE_DEADLINE_S = 8.0  # a command that waits for a pipe waits for ever
@@ -214,10 +217,9 @@ def kinds(folder: Path, worker: Worker, port: str) -> list[Kind]:
         ran = worker.run(*command, deadline_s=120)
         assert ran.status == 0, ran.err
     wording = folder / "wording"
-    package = Path(__file__).resolve().parent.parent / "src" / "arbitrag"
-    shutil.copytree(package / "prompts" / "rag", wording / "rag")
+    shutil.copytree(ROOT / "src" / "arbitrag" / "prompts" / "rag", wording / "rag")
     model = folder / "model"
-    shutil.copytree(package / "lab" / "embedded", model)
+    shutil.copytree(FOLDER, model)
     search: Words = ("search", "{}", query, "--json")
     update: Words = ("index", docs, "-o", "{}")
     report: Words = ("bench", "report", "{}", "--json")

@@ -7,10 +7,8 @@ the end the result must be that of a run that nobody disturbed.
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _faults_runs import Problem, Problems, Show, run_rows
-from _faults_worker import Worker
+from harness.processes import environment, python
+
+from fault_suite.runs import Problem, Problems, Show, run_rows
+from fault_suite.worker import Worker
 
 PATIENCE_S = 120.0
 COMMON = "harbour"  # a word of every document
@@ -38,9 +38,7 @@ class Kills:
 
 
 def start(*words: object) -> subprocess.Popen[str]:
-    source = str(Path(__file__).resolve().parent.parent / "src")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))}
-    command = [sys.executable, "-m", "arbitrag", *map(str, words)]
+    command, env = python("arbitrag", *words), environment()
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
 
 
