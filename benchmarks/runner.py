@@ -133,7 +133,7 @@ async def _overhead(bench: Bench, folder: Path, where: str, model: Any, count: i
     prompts = [kit.llm.prompt("direct/answer", question=item.question) for item in items]
     taking_part = entries([load("direct")()], [kit])
     places = asyncio.Semaphore(WIDTH)
-    await model.offer()
+    await model.capabilities()
 
     async def call(prompt: Any) -> None:
         async with places:
@@ -277,7 +277,7 @@ async def faults(bench: Bench, folder: Path) -> None:
 
     with ScriptedServer() as server:
         model = OpenAILLM("x", base_url=server.base_url, timeout_s=1.0, retries=1, sleep=at_once)
-        await model.offer()
+        await model.capabilities()
         server.faults = [rng.choice(kinds) if rng.random() < 0.2 else None for _ in range(20 * count)]
         items = [
             Item(Question(f"What is number {n}?", id=f"q{n}"), ("yes",), (Passage(f"the fact {n}", id=f"p{n}"),))

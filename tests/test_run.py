@@ -14,7 +14,7 @@ import arbitrag
 from arbitrag import Kit, Passage, Question, Strategy, Verdict
 from arbitrag.errors import BackendError, CapabilityError, UsageError
 from arbitrag.kit import Limits
-from arbitrag.llm.base import Generation, Offer, Price, Prompt, Sampling
+from arbitrag.llm.base import Capabilities, Generation, Price, Prompt, Sampling
 from arbitrag.methods.direct import Direct
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.run import Failure, answer, answer_all, ask, check, open_kit
@@ -121,8 +121,10 @@ async def test_a_model_without_likelihoods_is_refused_before_the_first_call() ->
 
 async def test_the_refusal_says_how_it_was_found_out() -> None:
     class Probed(ScriptedLLM):
-        async def offer(self) -> Offer:
-            return Offer(Need.GENERATE, evidence=("context: not told", "score: echo and logprobs came back empty"))
+        async def capabilities(self) -> Capabilities:
+            return Capabilities(
+                Need.GENERATE, evidence=("context: not told", "score: echo and logprobs came back empty")
+            )
 
     with pytest.raises(
         CapabilityError, match=r"offers generate\.\n  score: echo and logprobs came back empty\nGive it a scorer"

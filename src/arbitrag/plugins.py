@@ -30,7 +30,10 @@ Group = Literal["methods", "backends", "retrievers", "encoders"]
 # What each has to have, beside what it may leave out.
 _SHAPES: dict[Group, tuple[str, tuple[str, ...]]] = {
     "methods": ("method", ("name", "needs", "cost", "paper", "answer")),
-    "backends": ("model", ("name", "identity", "wording", "price", "offer", "count_tokens", "generate", "aclose")),
+    "backends": (
+        "model",
+        ("name", "identity", "wording", "price", "capabilities", "count_tokens", "generate", "aclose"),
+    ),
     "retrievers": ("retriever", ("name", "identity", "retrieve", "aclose")),
     "encoders": ("encoder", ("name", "identity", "encode", "aclose")),
 }

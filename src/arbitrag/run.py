@@ -20,7 +20,7 @@ from arbitrag.encode.base import Encoder
 from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
-from arbitrag.llm.base import LLM, OnText, Price, offer_of
+from arbitrag.llm.base import LLM, OnText, Price, capabilities_of
 from arbitrag.llm.budget import Budget
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
@@ -57,10 +57,10 @@ async def check(method: Method, kit: Kit) -> None:
         )
     of_model = needs.of_model
     own = kit.scorer.backend is kit.llm.backend
-    offer = await offer_of(kit.llm.backend, of_model if own else of_model & ~Need.SCORE)
-    offered, name, evidence = offer.needs, kit.llm.backend.name, offer.evidence
+    capabilities = await capabilities_of(kit.llm.backend, of_model if own else of_model & ~Need.SCORE)
+    offered, name, evidence = capabilities.needs, kit.llm.backend.name, capabilities.evidence
     if not own:  # then the scorer alone is asked for likelihoods
-        scorer = await offer_of(kit.scorer.backend, of_model & Need.SCORE)
+        scorer = await capabilities_of(kit.scorer.backend, of_model & Need.SCORE)
         offered = offered & ~Need.SCORE | scorer.needs & Need.SCORE
         name, evidence = f"{name} with the scorer {kit.scorer.backend.name}", (*evidence, *scorer.evidence)
     if missing := of_model & ~offered:

@@ -56,7 +56,7 @@ def test_the_prompts_are_rendered_in_the_embedded_wording() -> None:
 async def test_it_answers_facts_that_it_knows() -> None:
     llm = open_llm("lab")
     assert (llm.name, llm.price) == ("lab", None)
-    assert (await llm.offer()).needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
+    assert (await llm.capabilities()).needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
     prompts = [BOOK.render("direct/answer", question=Question(text)) for text in QUESTIONS]
     replies = await asyncio.gather(*(llm.generate(prompt, Sampling()) for prompt in prompts))
     assert [reply.text.strip() for reply in replies] == list(QUESTIONS.values())

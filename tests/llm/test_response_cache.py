@@ -63,7 +63,7 @@ async def test_it_stands_in_for_its_model(tmp_path: Path) -> None:
     assert (cached.name, cached.identity, cached.wording) == ("counting", "counting", None)
     assert cached.price == Price(1.0, 2.0)
     assert cached.count_tokens("three small words") == 3
-    assert await cached.offer() == await backend.offer()
+    assert await cached.capabilities() == await backend.capabilities()
     cached.close()
     cached.close()
     with pytest.raises(UsageError, match="is closed"):

@@ -122,9 +122,9 @@ async def test_methods_run_and_likelihoods_are_refused(base_url: str, model: Pat
         again = await answer(question, Rag(k=2), kit)
         assert again.candidates == from_passages.candidates  # greedy means greedy there too
 
-        offer = await llm.offer()
-        assert offer.needs == Need.GENERATE
-        evidence = "\n".join(offer.evidence)
+        capabilities = await llm.capabilities()
+        assert capabilities.needs == Need.GENERATE
+        evidence = "\n".join(capabilities.evidence)
         assert "generate: yes; chat/completions answered" in evidence
         assert "logprobs: no; asked chat/completions: the server answered 200, but it does not return" in evidence
         assert "score: no; asked by /tokenize and prompt_logprobs" in evidence

@@ -41,8 +41,8 @@ async def test_replies_by_a_function_which_may_be_an_error() -> None:
 async def test_likelihoods_by_text_or_by_function() -> None:
     by_text = ScriptedLLM(likelihoods={"a": -1.0, "b": -2.0}, context_tokens=64)
     assert (await by_text.score(HELLO, ["b", "a"])).means == (-2.0, -1.0)
-    offer = await by_text.offer()
-    assert (offer.needs, offer.context_tokens) == (Need.GENERATE | Need.SCORE, 64)
+    capabilities = await by_text.capabilities()
+    assert (capabilities.needs, capabilities.context_tokens) == (Need.GENERATE | Need.SCORE, 64)
     by_function = ScriptedLLM(likelihoods=lambda prompt, text: -float(len(text)))
     assert (await by_function.score(HELLO, ["abc"])).means == (-3.0,)
     with pytest.raises(UsageError, match="an empty continuation has no likelihood"):
@@ -51,7 +51,7 @@ async def test_likelihoods_by_text_or_by_function() -> None:
 
 async def test_what_it_was_not_given_it_does_not_offer() -> None:
     llm = ScriptedLLM()
-    assert (await llm.offer()).needs == Need.GENERATE
+    assert (await llm.capabilities()).needs == Need.GENERATE
     with pytest.raises(BackendError, match="no likelihoods"):
         await llm.score(HELLO, ["a"])
     with pytest.raises(BackendError, match="no insides"):

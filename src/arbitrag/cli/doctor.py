@@ -16,7 +16,7 @@ from arbitrag.cli.options import AsJson
 from arbitrag.security.addresses import HIDDEN, shown
 
 if TYPE_CHECKING:
-    from arbitrag.llm.base import Offer
+    from arbitrag.llm.base import Capabilities
     from arbitrag.security.trust import FromFile
 
 EXAMPLE = "arbitrag doctor --llm openai:llama3@http://localhost:8000/v1"
@@ -27,7 +27,7 @@ class Examined:
     """What a model offers, or the error in place of that."""
 
     address: str
-    offer: Offer | None
+    capabilities: Capabilities | None
     error: str = ""
 
 
@@ -116,14 +116,14 @@ async def _examine(addresses: list[str], source: FromFile | None) -> list[Examin
 async def _examine_one(address: str, source: FromFile | None) -> Examined:
     from arbitrag.errors import ArbitragError
     from arbitrag.llm import open_llm
-    from arbitrag.llm.base import offer_of
+    from arbitrag.llm.base import capabilities_of
     from arbitrag.types import Need
 
     told = shown(address, mark=HIDDEN)
     try:
         backend = open_llm(address, source=source)
         try:
-            return Examined(told, await offer_of(backend, Need.GENERATE | Need.SCORE, fresh=True))
+            return Examined(told, await capabilities_of(backend, Need.GENERATE | Need.SCORE, fresh=True))
         finally:
             await backend.aclose()
     except ArbitragError as error:
@@ -131,14 +131,14 @@ async def _examine_one(address: str, source: FromFile | None) -> Examined:
 
 
 def _model(examined: Examined) -> dict[str, Any]:
-    offer = examined.offer
-    if offer is None:
+    capabilities = examined.capabilities
+    if capabilities is None:
         return {"address": examined.address, "error": examined.error}
     return {
         "address": examined.address,
-        "offers": offer.needs.names(),
-        "context_tokens": offer.context_tokens,
-        "evidence": list(offer.evidence),
+        "offers": capabilities.needs.names(),
+        "context_tokens": capabilities.context_tokens,
+        "evidence": list(capabilities.evidence),
     }
 
 

@@ -110,7 +110,7 @@ async def _refused(llm: str, scorer: str | None, names: list[str]) -> tuple[dict
     with progress("Examining") as show:
         show(0, 1, shown(llm, mark=HIDDEN))
         async with open_kit(llm, scorer=scorer, passages=()) as kit:
-            evidence = (await kit.llm.backend.offer()).evidence  # an endpoint that cannot be reached ends here
+            evidence = (await kit.llm.backend.capabilities()).evidence  # an endpoint that cannot be reached ends here
             for name in names:
                 try:
                     await check(load(name)(), kit)

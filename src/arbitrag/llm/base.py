@@ -146,8 +146,8 @@ class Distributions:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """What a backend can do, and how that was found out (printed by ``doctor``).
+class Capabilities:
+    """What a model can be asked for, and how that was found out (printed by ``doctor``).
 
     A line of ``evidence`` about an ability begins with its name: ``score: asked for …, not believed because …``.
 
@@ -182,14 +182,14 @@ class LLM(Protocol):
     wording: Path | None
     price: Price | None
 
-    async def offer(self) -> Offer:
+    async def capabilities(self) -> Capabilities:
         """What this backend can do; an HTTP endpoint is probed on the first call, and the answer is kept."""
         ...
 
     def count_tokens(self, text: Prompt | str) -> int:
         """Tokens in a text, or in a prompt with everything that the chat template adds.
 
-        An HTTP backend without a tokenizer estimates, and its offer says so.
+        An HTTP backend without a tokenizer estimates, and its capabilities say so.
         """
         ...
 
@@ -226,7 +226,7 @@ class Reading:
 class Remote(Protocol):
     """What a model behind a network has beside ``LLM``: it is asked for no more than is needed."""
 
-    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
+    async def capabilities_of(self, needs: Need, *, fresh: bool = False) -> Capabilities:
         """What it offers of these needs; ``fresh`` believes nothing that was found out before."""
         ...
 
@@ -235,14 +235,14 @@ class Remote(Protocol):
         ...
 
 
-async def offer_of(llm: LLM, needs: Need, *, fresh: bool = False) -> Offer:
+async def capabilities_of(llm: LLM, needs: Need, *, fresh: bool = False) -> Capabilities:
     """What a model offers of these needs; it may say more where nobody has to be asked."""
-    return await llm.offer_of(needs, fresh=fresh) if isinstance(llm, Remote) else await llm.offer()
+    return await llm.capabilities_of(needs, fresh=fresh) if isinstance(llm, Remote) else await llm.capabilities()
 
 
 async def reading_of(llm: LLM, tight: Callable[[], bool]) -> Reading:
     """How a model reads; ``tight`` says whether a prompt may not fit, by the estimate of ``count_tokens``."""
-    return await llm.reading(tight) if isinstance(llm, Remote) else Reading((await llm.offer()).context_tokens)
+    return await llm.reading(tight) if isinstance(llm, Remote) else Reading((await llm.capabilities()).context_tokens)
 
 
 OnText = Callable[[str], None]

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from arbitrag.llm.base import (
     LLM,
+    Capabilities,
     Distributions,
     Generation,
     Inspection,
-    Offer,
     Prompt,
     Reading,
     Sampling,
     Scores,
-    offer_of,
+    capabilities_of,
     reading_of,
 )
 from arbitrag.types import Need
@@ -28,11 +28,11 @@ class WrappedLLM:
         self.name, self.identity = backend.name, backend.identity
         self.wording, self.price = backend.wording, backend.price
 
-    async def offer(self) -> Offer:
-        return await self.backend.offer()
+    async def capabilities(self) -> Capabilities:
+        return await self.backend.capabilities()
 
-    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
-        return await offer_of(self.backend, needs, fresh=fresh)
+    async def capabilities_of(self, needs: Need, *, fresh: bool = False) -> Capabilities:
+        return await capabilities_of(self.backend, needs, fresh=fresh)
 
     async def reading(self, tight: Callable[[], bool]) -> Reading:
         return await reading_of(self.backend, tight)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import (
+    Capabilities,
     Distributions,
     Generation,
     Inspection,
     Likelihood,
-    Offer,
     Price,
     Prompt,
     Sampling,
@@ -52,9 +52,9 @@ class ScriptedLLM:
         self._likelihoods = likelihoods
         self._context_tokens = context_tokens
 
-    async def offer(self) -> Offer:
+    async def capabilities(self) -> Capabilities:
         needs = Need.GENERATE if self._likelihoods is None else Need.GENERATE | Need.SCORE
-        return Offer(needs, self._context_tokens)
+        return Capabilities(needs, self._context_tokens)
 
     def count_tokens(self, text: Prompt | str) -> int:
         """A token is a word."""

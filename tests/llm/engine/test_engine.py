@@ -48,10 +48,10 @@ async def greedy(engine: Engine, prompt: list[int], limit: int = 4) -> str:
 
 async def test_what_it_offers() -> None:
     engine = tiny_engine(prefix_bytes=3 << 20, price=Price(1, 2))
-    offer = await engine.offer()
-    assert offer.needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
-    assert (offer.context_tokens, offer.vocabulary) == (CONTEXT, "numbers")
-    assert offer.evidence[-1] == "prefix store of 3 MiB"
+    capabilities = await engine.capabilities()
+    assert capabilities.needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
+    assert (capabilities.context_tokens, capabilities.vocabulary) == (CONTEXT, "numbers")
+    assert capabilities.evidence[-1] == "prefix store of 3 MiB"
     assert (engine.identity, engine.name, engine.price) == ("tiny 0 numbers", "tiny", Price(1, 2))
     assert (engine.count_tokens("4 5 6"), engine.count_tokens(ask(PROMPT))) == (3, 4)
 

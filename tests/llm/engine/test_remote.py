@@ -71,7 +71,7 @@ async def test_it_answers_as_in_this_process(apart: Engine) -> None:
     assert following.shape == (2, apart.facts.vocabulary)
     assert same(following, expected)
     assert (apart.identity, apart.name) == (here.identity, "lab")
-    assert await apart.offer() == await here.offer()
+    assert await apart.capabilities() == await here.capabilities()
     await here.aclose()
 
 

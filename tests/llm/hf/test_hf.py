@@ -1,4 +1,4 @@
-"""``hf:`` models from a folder: loading, the chat template, what the offer says, and what is refused."""
+"""``hf:`` models from a folder: loading, the chat template, what the capabilities say, and what is refused."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ async def test_a_chat_is_answered_as_transformers_answers_it(folder: Path) -> No
 
 async def test_the_offer_says_what_was_chosen_and_why(folder: Path) -> None:
     engine = opened(folder, device="cpu")
-    offer = await engine.offer()
-    assert offer.context_tokens == 64
-    assert offer.evidence[0] == "cpu: as asked"
-    assert offer.evidence[1] == "float32: exact, and nothing else is faster on every CPU"
-    assert offer.evidence[2].startswith("attention: sdpa")
+    capabilities = await engine.capabilities()
+    assert capabilities.context_tokens == 64
+    assert capabilities.evidence[0] == "cpu: as asked"
+    assert capabilities.evidence[1] == "float32: exact, and nothing else is faster on every CPU"
+    assert capabilities.evidence[2].startswith("attention: sdpa")
     assert engine.name == f"hf:{folder}"
     await engine.aclose()
 
@@ -106,7 +106,7 @@ async def test_the_identity_follows_weights_and_precision(folder: Path, tmp_path
 
 async def test_options_reach_the_engine(folder: Path, tmp_path: Path) -> None:
     engine = opened(folder, deterministic=True, wording=tmp_path, batch_rows=2, batch_tokens=100, prefix_bytes=1 << 20)
-    assert (await engine.offer()).evidence[-1].startswith("deterministic")
+    assert (await engine.capabilities()).evidence[-1].startswith("deterministic")
     assert engine.wording == tmp_path
     await engine.aclose()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from arbitrag.errors import BackendError, UsageError
-from arbitrag.llm.base import Offer, Prompt, Sampling, Tokens
+from arbitrag.llm.base import Capabilities, Prompt, Sampling, Tokens
 from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
 from arbitrag.testing.server import repeats
@@ -30,16 +30,16 @@ def client(server: ScriptedServer, **options: Any) -> OpenAILLM:
     return OpenAILLM("scripted", base_url=server.base_url, sleep=no_sleep, **options)
 
 
-async def offer_of(server: ScriptedServer, **options: Any) -> Offer:
+async def capabilities_of(server: ScriptedServer, **options: Any) -> Capabilities:
     llm = client(server, **options)
     try:
-        return await llm.offer()
+        return await llm.capabilities()
     finally:
         await llm.aclose()
 
 
-def lines(offer: Offer, start: str) -> list[str]:
-    return [line for line in offer.evidence if line.startswith(start)]
+def lines(capabilities: Capabilities, start: str) -> list[str]:
+    return [line for line in capabilities.evidence if line.startswith(start)]
 
 
 @pytest.mark.parametrize(
@@ -55,33 +55,33 @@ def lines(offer: Offer, start: str) -> list[str]:
 )
 async def test_a_server_is_believed_for_what_it_showed(style: Any, chat: bool, needs: Need) -> None:
     with ScriptedServer(style=style, context_tokens=4096) as server:
-        offer = await offer_of(server, chat=chat)
-    assert offer.needs == needs
-    assert offer.context_tokens == 4096
-    assert [line.split(":")[0] for line in offer.evidence[:2]] == ["generate", "logprobs"]
-    assert lines(offer, "generate: yes")
-    assert bool(lines(offer, "logprobs: yes")) == (style != "none")
-    assert bool(lines(offer, "score: yes")) == (Need.SCORE in needs)
-    assert lines(offer, "context") == ["context: /models says 4,096 tokens"]
-    assert bool(lines(offer, "tokens are estimated")) == (style != "ids")
-    assert bool(lines(offer, "tokens: counted by /tokenize")) == (style == "ids")
+        capabilities = await capabilities_of(server, chat=chat)
+    assert capabilities.needs == needs
+    assert capabilities.context_tokens == 4096
+    assert [line.split(":")[0] for line in capabilities.evidence[:2]] == ["generate", "logprobs"]
+    assert lines(capabilities, "generate: yes")
+    assert bool(lines(capabilities, "logprobs: yes")) == (style != "none")
+    assert bool(lines(capabilities, "score: yes")) == (Need.SCORE in needs)
+    assert lines(capabilities, "context") == ["context: /models says 4,096 tokens"]
+    assert bool(lines(capabilities, "tokens are estimated")) == (style != "ids")
+    assert bool(lines(capabilities, "tokens: counted by /tokenize")) == (style == "ids")
 
 
 async def test_the_evidence_of_an_honest_server() -> None:
     with ScriptedServer([" four"] * 9, style="ids") as server:
-        offer = await offer_of(server)
-    (line,) = lines(offer, "score")
+        capabilities = await capabilities_of(server)
+    (line,) = lines(capabilities, "score")
     assert line == (
         "score: yes; asked by /tokenize and prompt_logprobs: ' four' -0.11, ' zebra' -6.91; "
         "' four' written -0.11, scored -0.11; a chat message has 9 tokens by both counts"
     )
-    assert offer.context_tokens is None
+    assert capabilities.context_tokens is None
 
 
 async def test_a_server_that_answers_200_and_ignores_the_question() -> None:
     with ScriptedServer(style="none", logprobs=True) as server:
-        offer = await offer_of(server)
-    by_ids, echo_0, echo_1 = lines(offer, "score: no")
+        capabilities = await capabilities_of(server)
+    by_ids, echo_0, echo_1 = lines(capabilities, "score: no")
     assert "asked by /tokenize and prompt_logprobs" in by_ids
     assert "/tokenize answered 404: Not Found" in by_ids
     assert "/v1/tokenize" not in by_ids
@@ -89,7 +89,7 @@ async def test_a_server_that_answers_200_and_ignores_the_question() -> None:
     assert "max_tokens=0: the server answered 200, but the tokens it echoed do not join to the text" in echo_0
     assert "max_tokens=1: the server answered 200, but the tokens it echoed do not join to the text" in echo_1
     assert echo_1.endswith("sent: 'yes'")
-    assert lines(offer, "logprobs: yes")
+    assert lines(capabilities, "logprobs: yes")
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ async def test_a_server_that_answers_200_and_ignores_the_question() -> None:
 @pytest.mark.parametrize(("style", "chat"), [("ids", True), ("echo", False)])
 async def test_implausible_likelihoods_are_not_believed(likelihood: Any, doubt: str, style: Any, chat: bool) -> None:
     with ScriptedServer(style=style, likelihood=likelihood, logprobs=False) as server:
-        offer = await offer_of(server, chat=chat)
-    assert offer.needs == Need.GENERATE
-    assert any(doubt in line for line in lines(offer, "score: no"))
+        capabilities = await capabilities_of(server, chat=chat)
+    assert capabilities.needs == Need.GENERATE
+    assert any(doubt in line for line in lines(capabilities, "score: no"))
 
 
 @pytest.mark.parametrize(("gap", "believed"), [(0.19, True), (0.21, False)])
@@ -118,10 +118,10 @@ async def test_a_token_must_be_scored_as_it_was_written(gap: float, believed: bo
             return [value - gap * written for value in super()._likelihoods(before, tokens)]
 
     with Differing([" four"] * 9, style="ids") as server:
-        offer = await offer_of(server)
-    assert (Need.SCORE in offer.needs) == believed
+        capabilities = await capabilities_of(server)
+    assert (Need.SCORE in capabilities.needs) == believed
     if not believed:
-        assert any("' four' was written with -0.32 and scored with -0.11" in line for line in offer.evidence)
+        assert any("' four' was written with -0.32 and scored with -0.11" in line for line in capabilities.evidence)
 
 
 async def test_the_count_of_a_chat_must_agree() -> None:
@@ -131,9 +131,9 @@ async def test_the_count_of_a_chat_must_agree() -> None:
             return ids[1:] if "add_generation_prompt" in body else ids
 
     with Miscounting(style="ids") as server:
-        offer = await offer_of(server)
-    assert offer.needs == Need.GENERATE
-    assert any("a chat message has 9 tokens, but /tokenize gives 8" in line for line in offer.evidence)
+        capabilities = await capabilities_of(server)
+    assert capabilities.needs == Need.GENERATE
+    assert any("a chat message has 9 tokens, but /tokenize gives 8" in line for line in capabilities.evidence)
 
 
 @pytest.mark.parametrize("tokens", [None, "12", ["a"], []])
@@ -143,8 +143,8 @@ async def test_a_tokenizer_that_gives_no_ids(tokens: object) -> None:
             return (200, {"tokens": tokens}) if request.path == "/tokenize" else super()._answer(request)
 
     with Strange(style="ids") as server:
-        offer = await offer_of(server)
-    assert offer.needs == Need.GENERATE
+        capabilities = await capabilities_of(server)
+    assert capabilities.needs == Need.GENERATE
 
 
 async def test_a_server_that_breaks_on_the_question_is_not_asked_twice() -> None:
@@ -154,14 +154,14 @@ async def test_a_server_that_breaks_on_the_question_is_not_asked_twice() -> None
             return (500, {"detail": "boom"}) if strange else super()._answer(request)
 
     with Breaking() as server:
-        offer = await offer_of(server)
-    assert offer.needs == Need.GENERATE
+        capabilities = await capabilities_of(server)
+    assert capabilities.needs == Need.GENERATE
     asked = [(request.path, json.dumps(request.body)) for request in server.requests]
     assert len(asked) == len(set(asked))
     assert [path for path, _ in asked].count("/v1/models") == 1
     both = [request.body["max_tokens"] for request in server.requests if request.path == "/v1/completions"]
     assert set(both) == {0, 1}
-    assert "context: asked /models; not known" in "\n".join(offer.evidence)
+    assert "context: asked /models; not known" in "\n".join(capabilities.evidence)
 
 
 @pytest.mark.parametrize(
@@ -176,21 +176,21 @@ async def test_a_model_that_does_not_answer(status: int, needs: Need | None) -> 
     with Refusing() as server:
         if needs is None:  # nothing was learned about what the server can do
             with pytest.raises(BackendError, match=f"answered {status}"):
-                await offer_of(server)
+                await capabilities_of(server)
         else:
-            offer = await offer_of(server)
-            assert offer.needs == needs
-            assert offer.evidence[0].startswith("generate: no; asked chat/completions: http://127.0.0.1:")
+            capabilities = await capabilities_of(server)
+            assert capabilities.needs == needs
+            assert capabilities.evidence[0].startswith("generate: no; asked chat/completions: http://127.0.0.1:")
 
 
 async def test_the_server_is_probed_once_by_all_callers() -> None:
     with ScriptedServer(style="ids") as server:
         llm = client(server)
-        offers = await asyncio.gather(*(llm.offer() for _ in range(8)))
+        offers = await asyncio.gather(*(llm.capabilities() for _ in range(8)))
         asked = len(server.requests)
-        assert (await llm.offer()) == offers[0]
+        assert (await llm.capabilities()) == offers[0]
         await llm.aclose()
-    assert all(offer == offers[0] for offer in offers)
+    assert all(capabilities == offers[0] for capabilities in offers)
     assert len(server.requests) == asked
     assert sum(request.path == "/v1/models" for request in server.requests) == 1
 
@@ -199,8 +199,8 @@ async def test_a_probe_that_failed_is_made_again() -> None:
     with ScriptedServer(faults=[Fault.busy("1")], style="ids") as server:
         llm = client(server, retries=0)
         with pytest.raises(BackendError, match="answered 429"):
-            await llm.offer()
-        assert (await llm.offer()).needs == BOTH
+            await llm.capabilities()
+        assert (await llm.capabilities()).needs == BOTH
         await llm.aclose()
 
 
@@ -214,7 +214,7 @@ async def test_nobody_there_is_said_soon() -> None:
         pass
     llm = OpenAILLM("scripted", base_url=server.base_url, sleep=sleep)
     with pytest.raises(BackendError, match=r"/v1/models cannot be reached.*\(3 attempts\)"):
-        await llm.offer()
+        await llm.capabilities()
     await llm.aclose()
     assert len(waits) == 2
 
@@ -222,7 +222,7 @@ async def test_nobody_there_is_said_soon() -> None:
 async def test_the_probe_learns_the_name_of_the_limit() -> None:
     with ScriptedServer(refuses_max_tokens=True) as server:
         llm = client(server)
-        await llm.offer()
+        await llm.capabilities()
         server.requests.clear()
         await llm.generate(CHAT, Sampling())
         await llm.aclose()
@@ -282,7 +282,7 @@ async def test_ids_have_no_boundary_to_cross() -> None:
     with ScriptedServer(style="ids", likelihood=lambda before, token: -float(len(before))) as server:
         llm = client(server)
         server._likelihood = lambda before, token: repeats(before, token)
-        await llm.offer()
+        await llm.capabilities()
         server._likelihood = lambda before, token: -float(len(before))
         scores = await llm.score(Prompt(text="the city of"), ["Paris"])
         await llm.aclose()
@@ -307,7 +307,7 @@ def echo_of(tokens: list[str], text: str) -> str:
 async def test_echoed_tokens_are_laid_on_the_text(tokens: list[str], expected: tuple[float, ...]) -> None:
     with ScriptedServer(style="echo") as server:
         llm = client(server, chat=False)
-        await llm.offer()
+        await llm.capabilities()
         server.faults.append(Fault.says(echo_of(tokens, "café au lait")))
         scores = await llm.score(Prompt(text="café au"), [" lait"])
         await llm.aclose()
@@ -320,7 +320,7 @@ async def test_echoed_tokens_are_laid_on_the_text(tokens: list[str], expected: t
 async def test_an_echo_of_something_else_is_an_error(tokens: list[str]) -> None:
     with ScriptedServer(style="echo") as server:
         llm = client(server, chat=False)
-        await llm.offer()
+        await llm.capabilities()
         server.faults.append(Fault.says(echo_of(tokens, "café au lait")))
         with pytest.raises(BackendError, match="do not join to the text that was sent"):
             await llm.score(Prompt(text="café au"), [" lait"])
@@ -339,7 +339,7 @@ async def test_an_echo_of_something_else_is_an_error(tokens: list[str]) -> None:
 async def test_an_echo_in_another_form_is_an_error(choice: dict[str, Any]) -> None:
     with ScriptedServer(style="echo") as server:
         llm = client(server, chat=False)
-        await llm.offer()
+        await llm.capabilities()
         server.faults.append(Fault.says(json.dumps({"choices": [choice]})))
         with pytest.raises(BackendError, match="echo"):
             await llm.score(PLAIN, ["two"])
@@ -367,7 +367,7 @@ async def test_prompt_logprobs_of_other_tokens_are_an_error(rows: object, says: 
 
     with Changing(style="ids") as server:
         llm = client(server)
-        await llm.offer()
+        await llm.capabilities()
         server.lies = True
         with pytest.raises(BackendError, match=says) as caught:
             await llm.score(PLAIN, ["two", "three"])

@@ -17,7 +17,7 @@ import pytest
 import arbitrag
 from arbitrag.errors import BackendError, CapabilityError, UnreachableError
 from arbitrag.kit import Kit, Limits
-from arbitrag.llm.base import Prompt, Sampling, offer_of
+from arbitrag.llm.base import Prompt, Sampling, capabilities_of
 from arbitrag.llm.cache import CachedLLM
 from arbitrag.llm.http import probe_cache
 from arbitrag.llm.http.openai import ESTIMATED, OpenAILLM
@@ -139,7 +139,7 @@ async def test_another_server_at_the_same_address_is_found_out(folder: Path) -> 
     """What was kept of vLLM does not fit the server that took its place: it is probed again, and the question lives."""
     with ScriptedServer(style="ids") as server:
         llm = opened(server, chat=False)
-        await llm.offer_of(Need.SCORE)
+        await llm.capabilities_of(Need.SCORE)
         await llm.aclose()
         server._style = "echo"
         llm = opened(server, chat=False)
@@ -158,7 +158,7 @@ async def test_another_server_at_the_same_address_is_found_out(folder: Path) -> 
 async def test_a_server_that_is_down_for_a_moment_is_not_forgotten(folder: Path) -> None:
     with ScriptedServer(style="ids") as server:
         llm = opened(server)
-        await llm.offer_of(Need.SCORE)
+        await llm.capabilities_of(Need.SCORE)
         await llm.aclose()
         (file,) = files(folder)
         server.faults.extend([Fault.error(503)] * 20)
@@ -195,7 +195,7 @@ async def test_no_secret_is_in_the_file_and_nobody_else_reads_it(folder: Path) -
         address = server.base_url.replace("http://", "http://anna:pass-word@") + "?token=tok-en-secret"
         llm = OpenAILLM("scripted", base_url=address, api_key="sk-secret-0123456789")
         server.faults.append(Fault.error(404, "no models for sk-secret-0123456789, pass-word, tok-en-secret"))
-        await llm.offer()
+        await llm.capabilities()
         await llm.aclose()
     (file,) = files(folder)
     text = file.read_text() + file.name
@@ -254,11 +254,11 @@ async def test_a_link_in_the_folder_is_replaced_and_not_followed(folder: Path) -
 async def test_wrappers_pass_on_what_is_needed(folder: Path, tmp_path: Path) -> None:
     with ScriptedServer() as server:
         cached = CachedLLM(opened(server), tmp_path)
-        assert (await offer_of(cached, Need.GENERATE)).needs == Need.GENERATE
+        assert (await capabilities_of(cached, Need.GENERATE)).needs == Need.GENERATE
         await check(arbitrag.methods.load("rag")(), Kit.of(cached, FixedRetriever(SHORT)))
         assert server.requests == []
         await cached.aclose()
-    assert (await offer_of(ScriptedLLM(likelihoods={}), Need.GENERATE)).needs == Need.GENERATE | Need.SCORE
+    assert (await capabilities_of(ScriptedLLM(likelihoods={}), Need.GENERATE)).needs == Need.GENERATE | Need.SCORE
 
 
 async def test_passages_that_may_not_fit_are_counted_by_the_servers_tokenizer(folder: Path) -> None:
@@ -356,9 +356,9 @@ async def test_a_file_says_nothing_about_another_model_or_version(
 async def test_generation_works_with_what_was_kept(folder: Path) -> None:
     with ScriptedServer(style="ids") as server:
         llm = opened(server)
-        await llm.offer()
+        await llm.capabilities()
         await llm.aclose()
         llm = opened(server)
-        assert (await llm.offer()).needs == Need.GENERATE | Need.SCORE
+        assert (await llm.capabilities()).needs == Need.GENERATE | Need.SCORE
         assert (await llm.generate(Prompt.user("x"), Sampling())).text == "yes"
         await llm.aclose()

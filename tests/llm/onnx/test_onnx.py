@@ -268,9 +268,9 @@ def write_folder(folder: Path, model: Any = None, *, manifest: bool = True) -> P
 async def test_a_folder_opens_as_a_model(tmp_path: Path) -> None:
     llm = open_onnx(write_folder(tmp_path), threads=1)
     assert llm.name == f"onnx:{tmp_path}"
-    offer = await llm.offer()
-    assert offer.needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
-    assert offer.context_tokens == 48
+    capabilities = await llm.capabilities()
+    assert capabilities.needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
+    assert capabilities.context_tokens == 48
     prompt = Prompt(text="w3 w4 w5", lead=" ")
     written = await llm.generate(prompt, Sampling(max_tokens=3, logprobs=True))
     scored = await llm.score(prompt, [written.text])
@@ -281,9 +281,9 @@ async def test_a_folder_opens_as_a_model(tmp_path: Path) -> None:
 
 async def test_a_file_without_states_does_not_offer_them(tmp_path: Path) -> None:
     llm = open_onnx(write_folder(tmp_path, graph(("hidden_states",)), manifest=False), threads=1)
-    offer = await llm.offer()
-    assert Need.INSPECT not in offer.needs
-    assert offer.context_tokens is None
+    capabilities = await llm.capabilities()
+    assert Need.INSPECT not in capabilities.needs
+    assert capabilities.context_tokens is None
     await llm.aclose()
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from arbitrag.errors import BackendError, ContextError, UsageError
 from arbitrag.llm.base import (
+    Capabilities,
     Distributions,
     Generation,
     Inspection,
     Likelihood,
-    Offer,
     OnText,
     Price,
     Prompt,
@@ -84,7 +84,7 @@ class Engine:
         """Bytes in the prefix store; never more than its bound."""
         return self._worker.stored_bytes
 
-    async def offer(self) -> Offer:
+    async def capabilities(self) -> Capabilities:
         """Everything but retrieval; hidden states where the network gives them."""
         needs = Need.GENERATE | Need.SCORE | Need.NEXT_TOKEN
         if self.facts.states:
@@ -94,7 +94,7 @@ class Engine:
             if self._rules.alone
             else f"prefix store of {self._rules.prefix_bytes / 2**20:,.0f} MiB"
         )
-        return Offer(needs, self.facts.context_tokens, (*self.facts.evidence, mode), self._codec.identity)
+        return Capabilities(needs, self.facts.context_tokens, (*self.facts.evidence, mode), self._codec.identity)
 
     def count_tokens(self, text: Prompt | str) -> int:
         return len(self._codec.encode(text) if isinstance(text, str) else self._codec.encode_prompt(text))

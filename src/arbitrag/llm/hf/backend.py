@@ -37,7 +37,7 @@ def open_hf(
     """The model in a folder, or of that name on the Hugging Face hub. Code that comes with a model is never run.
 
     Without ``device`` the first of cuda, mps and cpu that is there; without ``dtype`` (float32, bfloat16 or float16)
-    the one that suits it: ``offer().evidence`` says which, and why. ``quantize`` is what transformers takes as
+    the one that suits it: ``capabilities().evidence`` says which, and why. ``quantize`` is what transformers takes as
     ``quantization_config``. ``prefix_bytes`` bounds the prefix store: 1 GiB, on a GPU a quarter of the memory left free
     by the model. ``batch_rows`` write at the same time at most, and ``batch_tokens`` are read in one pass.
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from arbitrag.errors import ArbitragError, BackendError, CapabilityError, UsageError
 from arbitrag.llm.base import (
+    Capabilities,
     Distributions,
     Generation,
     Inspection,
-    Offer,
     OnText,
     Price,
     Prompt,
@@ -111,27 +111,27 @@ class OpenAILLM:
     def __repr__(self) -> str:
         return f"OpenAILLM({self.name!r})"
 
-    async def offer(self) -> Offer:
+    async def capabilities(self) -> Capabilities:
         """What the server was seen to do; it is asked once, and the answer is kept on disk for a day.
 
         Raises BackendError when it cannot be reached, refuses the key, or is too busy to be judged; that is not kept.
         """
-        return (await self._known(*EVERYTHING)).offer
+        return (await self._known(*EVERYTHING)).capabilities
 
-    async def offer_of(self, needs: Need, *, fresh: bool = False) -> Offer:
-        """As ``offer``, asking for no more than these needs. A server that speaks this API is taken to write text.
+    async def capabilities_of(self, needs: Need, *, fresh: bool = False) -> Capabilities:
+        """As ``capabilities``, asking for no more than these needs. A server that speaks this API is taken to generate.
 
         With ``fresh`` the server is looked at whatever is known, and the evidence says what had been kept.
         """
         if not fresh:
-            return (await self._known("scoring") if Need.SCORE in needs else self._at_hand()).offer
+            return (await self._known("scoring") if Need.SCORE in needs else self._at_hand()).capabilities
         kept = self._kept.read()
         self._forget()
-        offer = (await self._known(*EVERYTHING)).offer
+        capabilities = (await self._known(*EVERYTHING)).capabilities
         if kept is None:
-            return offer
+            return capabilities
         before = f"kept: a result of {kept[1] / 3600:.1f} hours ago was in {self._kept.path}; this one replaces it"
-        return replace(offer, evidence=(*offer.evidence, before))
+        return replace(capabilities, evidence=(*capabilities.evidence, before))
 
     async def reading(self, tight: Callable[[], bool]) -> Reading:
         """The server is asked for its context length and its tokenizer, where a prompt is ``tight``."""

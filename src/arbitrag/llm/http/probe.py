@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.base import Offer, Prompt
+from arbitrag.llm.base import Capabilities, Prompt
 from arbitrag.llm.http import responses
 from arbitrag.llm.http.endpoint import Endpoint
 from arbitrag.llm.http.scoring import ByEcho, ByIds, Way, as_json
@@ -73,8 +73,8 @@ class Facts:
     tokenizes: bool | None = None
 
     @property
-    def offer(self) -> Offer:
-        """What is known as an offer. Text is offered unless the server was asked for one and wrote none."""
+    def capabilities(self) -> Capabilities:
+        """What is known of the server, which generates text unless it was asked for one and wrote none."""
         needs = Need(0) if self.writing and not self.writing.works else Need.GENERATE
         if self.scoring and self.scoring.way:
             needs |= Need.SCORE
@@ -85,7 +85,7 @@ class Facts:
             *((self.context.line,) if self.context else ()),
             *(() if self.tokenizes is None else (COUNTED if self.tokenizes else ESTIMATED,)),
         )
-        return Offer(needs, self.context.tokens if self.context else None, evidence)
+        return Capabilities(needs, self.context.tokens if self.context else None, evidence)
 
 
 COUNTED = "tokens: counted by /tokenize where passages may not fit"
