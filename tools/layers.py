@@ -27,7 +27,7 @@ LAYERS: Order = (
     ("errors",),
     ("serialization", "text"),
     ("types",),
-    ("display", "plugins"),
+    ("display", "plugins", "registry"),
     ("security",),
     ("storage",),
     ("llm",),

@@ -15,8 +15,9 @@ from typing import Any
 
 from arbitrag import __version__
 from arbitrag.arguments import check_arguments, chosen_method, question_of
-from arbitrag.encode import default_encoder, open_encoder
+from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
+from arbitrag.encode.lazy import default_encoder
 from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm

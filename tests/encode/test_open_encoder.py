@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arbitrag.encode import default_encoder, open_encoder
+from arbitrag.encode import open_encoder
 from arbitrag.encode.base import checked
+from arbitrag.encode.lazy import default_encoder
 from arbitrag.errors import BackendError, DataError, MissingExtra, UsageError
 
 

@@ -41,11 +41,11 @@ def knows_the_lab(address: str) -> bool:
     """
     kind, _, rest = address.partition(":")
     from arbitrag import plugins
-    from arbitrag.llm import KINDS
+    from arbitrag.llm import BACKENDS
 
-    if kind == "lab" or (kind not in KINDS and plugins.find("backends", kind) is None):
+    if kind == "lab" or (kind not in BACKENDS and plugins.find("backends", kind) is None):
         return True
-    if kind not in ("hf", "onnx"):
+    if kind not in BACKENDS or not BACKENDS[kind].folder:
         return False
     from arbitrag.errors import DataError
     from arbitrag.storage.model_manifest import read_manifest

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder, Kind
 from arbitrag.errors import IndexFileError
 from arbitrag.security.trust import FromFile
@@ -13,6 +14,11 @@ from arbitrag.text import printable
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+def default_encoder() -> Encoder:
+    """``hash``, which is opened (and numpy imported, 0.15 s) when there is something to encode."""
+    return LaterEncoder("hash", "hash:256:1", 256)
 
 
 class LaterEncoder:
@@ -44,8 +50,6 @@ class LaterEncoder:
         Raises what opening it raises, and IndexFileError when the one at the address is no longer the one that the
         index knows.
         """
-        from arbitrag.encode import open_encoder
-
         async with self._opening:
             if self._opened is None:
                 opened = await asyncio.to_thread(open_encoder, self.name, source=self._source)

@@ -13,7 +13,14 @@ import numpy as np
 from arbitrag.encode.base import Kind, checked
 from arbitrag.errors import BackendError, UsageError
 from arbitrag.llm.http.endpoint import Endpoint, Sleep
+from arbitrag.security.addresses import split_server
 from arbitrag.text import one_line
+
+
+def open_openai(rest: str, **options: Any) -> OpenAIEncoder:
+    """The encoder at ``openai:MODEL`` or ``openai:MODEL@URL``, of which ``rest`` stands behind the colon."""
+    model, base_url = split_server(rest)
+    return OpenAIEncoder(model, base_url=base_url or None, **options)
 
 
 class OpenAIEncoder:

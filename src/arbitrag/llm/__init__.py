@@ -2,23 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from arbitrag.errors import UsageError, unknown
 from arbitrag.llm.base import LLM
-from arbitrag.security.addresses import split_server
+from arbitrag.registry import Opener
 from arbitrag.security.trust import FromFile
 
-KINDS = {
-    "openai": "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
-    "hf": "hf:NAME-OR-PATH or hf:NAME?dtype=bfloat16 (transformers, in this process)",
-    "onnx": "onnx:FOLDER or onnx:FOLDER?threads=2 (onnxruntime, in this process)",
-    "lab": "lab (the embedded model)",
-}
-# What may stand after a ? in an address; a backend's constructor says what each means, and takes more from Python.
-SETTINGS: dict[str, dict[str, type]] = {
-    "hf": {"device": str, "dtype": str, "revision": str, "deterministic": bool, "batch_rows": int, "prefix_bytes": int},
-    "onnx": {"threads": int, "deterministic": bool, "prefix_bytes": int, "own_process": bool},
+
+@dataclass(frozen=True, slots=True)
+class Backend(Opener):
+    """A kind of model. Its function takes what stands behind the colon, unless it is ``bare``, and options.
+
+    ``settings`` are the options that may stand in the address, after a ``?``; ``run_options`` those that a run gives
+    it: ``concurrency`` and ``retries`` where requests go to a server, ``own_process`` and ``deterministic`` where the
+    model computes here. ``folder`` says that the rest of an address may be a folder with a manifest.
+    """
+
+    settings: Mapping[str, type] = field(default_factory=dict)
+    run_options: frozenset[str] = frozenset({"deterministic"})
+    folder: bool = False
+
+
+BACKENDS: Mapping[str, Backend] = {
+    "openai": Backend(
+        "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
+        "arbitrag.llm.http.openai:open_openai",
+        from_file={"typed": False},
+        run_options=frozenset({"concurrency", "retries"}),
+    ),
+    "hf": Backend(
+        "hf:NAME-OR-PATH or hf:NAME?dtype=bfloat16 (transformers, in this process)",
+        "arbitrag.llm.hf.backend:open_hf",
+        from_file={"local_files_only": True},
+        settings={
+            "device": str,
+            "dtype": str,
+            "revision": str,
+            "deterministic": bool,
+            "batch_rows": int,
+            "prefix_bytes": int,
+        },
+        folder=True,
+    ),
+    "onnx": Backend(
+        "onnx:FOLDER or onnx:FOLDER?threads=2 (onnxruntime, in this process)",
+        "arbitrag.llm.onnx.backend:open_onnx",
+        settings={"threads": int, "deterministic": bool, "prefix_bytes": int, "own_process": bool},
+        run_options=frozenset({"deterministic", "own_process"}),
+        folder=True,
+    ),
+    "lab": Backend(
+        "lab (the embedded model)",
+        "arbitrag.lab.model:open_lab",
+        bare=True,
+        run_options=frozenset({"deterministic", "own_process"}),
+    ),
 }
 _VALUES = {bool: "true or false", int: "a whole number", str: "a text"}
 
@@ -35,47 +76,40 @@ def open_llm(address: str, *, source: FromFile | None = None, **options: Any) ->
     kind, _, rest = address.partition(":")
     if source is not None:
         source.check(address)
-    if kind not in KINDS:
+    model: LLM
+    if kind not in BACKENDS:
         from arbitrag import plugins
 
         plugin = plugins.find("backends", kind)
         if plugin is None:
-            known = [*KINDS, *plugins.names("backends")]
-            raise unknown("backend", kind, known, hint=f"An address looks like {KINDS['openai']}.")
-        made: LLM = plugin.made(rest, **options)
-        return made
-    if kind == "lab":
-        from arbitrag.lab.model import open_lab
-
-        return open_lab(**options)
+            known = [*BACKENDS, *plugins.names("backends")]
+            raise unknown("backend", kind, known, hint=f"An address looks like {BACKENDS['openai'].address}.")
+        model = plugin.made(rest, **options)
+        return model
+    backend = BACKENDS[kind]
+    if backend.bare:
+        model = backend.open(**options)
+        return model
     if not rest:
-        raise UsageError(f"'{address}' names no model; an address looks like {KINDS[kind]}")
-    if kind == "openai":
-        from arbitrag.llm.http.openai import OpenAILLM
-
-        model, base_url = split_server(rest)
-        options |= {} if source is None else {"typed": False}
-        return OpenAILLM(model, base_url=base_url or None, **options)
-    name, _, settings = rest.partition("?")
-    options = {**_settings(kind, settings), **options}
-    if kind == "hf":
-        options |= {} if source is None else {"local_files_only": True}
-        from arbitrag.llm.hf.backend import open_hf
-
-        return open_hf(name, **options)
-    from arbitrag.llm.onnx.backend import open_onnx
-
-    return open_onnx(name, **options)
+        raise UsageError(f"'{address}' names no model; an address looks like {backend.address}")
+    if backend.settings:
+        rest, _, settings = rest.partition("?")
+        options = {**_settings(kind, settings), **options}
+    if source is not None:
+        options.update(backend.from_file)
+    model = backend.open(rest, **options)
+    return model
 
 
 def _settings(kind: str, text: str) -> dict[str, Any]:
     """``dtype=bfloat16&deterministic=true`` as options of a backend; raises UsageError for a strange name or value."""
+    known = BACKENDS[kind].settings
     found: dict[str, Any] = {}
     for pair in filter(None, text.split("&")):
         key, _, value = pair.partition("=")
-        if key not in SETTINGS[kind]:
-            raise unknown(f"setting of {kind}:", key, SETTINGS[kind])
-        wanted = SETTINGS[kind][key]
+        if key not in known:
+            raise unknown(f"setting of {kind}:", key, known)
+        wanted = known[key]
         if (
             (wanted is bool and value not in ("true", "false"))
             or (wanted is int and not value.isdecimal())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
+from arbitrag.registry import Opener
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.index.manifest import FILE, VECTORS, VECTORS_FILE, corrupt, read_manifest
 from arbitrag.security.trust import FromFile
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["bm25", "dense", "hybrid"]
 LAB = "lab"  # the address of the embedded world's documents
+WORLD = Opener("lab (the documents of the embedded world)", "arbitrag.lab.model:open_world", bare=True)
 MODES: tuple[Mode, ...] = get_args(Mode)
 # Two letters at least: C:\docs.idx is a path.
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9+]+):(.*)", re.DOTALL)
@@ -42,11 +44,10 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     a server that cannot be reached. No error repeats an address that may hold a password.
     """
     if address == LAB and not os.path.exists(LAB):
-        from arbitrag.lab.model import open_world
-
         if mode not in (None, "bm25"):
             raise UsageError(f"the lab's world is searched by bm25 only; got mode={mode}")
-        return open_world()
+        world: Retriever = WORLD.open()
+        return world
     found = _KIND.fullmatch(address) if isinstance(address, str) else None
     if found is None or os.path.exists(address):  # False, not an error, for a text too long to be a path
         return _open_path(Path(address), encoder, mode)

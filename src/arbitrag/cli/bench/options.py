@@ -200,19 +200,18 @@ def _encoder(options: Options, opened: AsyncExitStack) -> str | Encoder | None:
 
 
 def _opened(address: str, source: FromFile | None, options: Options, concurrency: int) -> LLM:
-    from arbitrag.llm import open_llm
+    from arbitrag.llm import BACKENDS, open_llm
 
-    kind = address.partition(":")[0]
-    found: dict[str, Any] = {} if source is None else {"source": source}
-    if kind == "openai":
-        found["concurrency"] = concurrency
-        if options.retries is not None:
-            found["retries"] = options.retries
-    else:
-        own_process = kind in ("lab", "onnx") and "own_process=" not in address  # which then says so itself
-        wanted = {"own_process": own_process, "deterministic": bool(options.deterministic)}
-        found |= {name: value for name, value in wanted.items() if value}
-    return open_llm(address, **found)
+    backend = BACKENDS.get(address.partition(":")[0])
+    takes = {"deterministic"} if backend is None else backend.run_options  # None: another package's
+    wanted: dict[str, Any] = {
+        "concurrency": concurrency,
+        "retries": options.retries,
+        "deterministic": options.deterministic or None,
+        "own_process": None if "own_process=" in address else True,  # an address with it says so itself
+    }
+    found = {name: value for name, value in wanted.items() if name in takes and value is not None}
+    return open_llm(address, **({} if source is None else {"source": source}), **found)
 
 
 def prices_of(llms: Sequence[str], typed: Sequence[str]) -> dict[str, str]:

@@ -266,9 +266,11 @@ def _opened_lab(
 
 def _checkpoint(address: str) -> Path | None:
     """The folder of a lab model, which its manifest shows it to be."""
+    from arbitrag.llm import BACKENDS
+
     kind, _, rest = address.partition(":")
     folder = Path(rest.partition("?")[0])
-    return folder if kind in ("hf", "onnx") and (folder / "manifest.json").is_file() else None
+    return folder if kind in BACKENDS and BACKENDS[kind].folder and (folder / "manifest.json").is_file() else None
 
 
 def _say(built: Built, out: Path, examples: int | None, into: Path | None, *, as_json: bool) -> None:

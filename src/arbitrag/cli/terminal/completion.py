@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import typer
+
+if TYPE_CHECKING:
+    from arbitrag.registry import Opener
 
 
 def methods(incomplete: str) -> list[str]:
@@ -30,16 +36,16 @@ def settings(context: typer.Context, incomplete: str) -> list[str]:
 
 def models(incomplete: str) -> list[str]:
     """How the addresses of models begin."""
-    from arbitrag.llm import KINDS
+    from arbitrag.llm import BACKENDS
 
-    return _beginnings(KINDS, incomplete)
+    return _beginnings(BACKENDS, incomplete)
 
 
 def encoders(incomplete: str) -> list[str]:
     """How the addresses of encoders begin."""
-    from arbitrag.encode import KINDS
+    from arbitrag.encode import ENCODERS
 
-    return _beginnings(KINDS, incomplete)
+    return _beginnings(ENCODERS, incomplete)
 
 
 def modes(incomplete: str) -> list[str]:
@@ -47,7 +53,7 @@ def modes(incomplete: str) -> list[str]:
     return [name for name in ("bm25", "dense", "hybrid") if name.startswith(incomplete)]
 
 
-def _beginnings(kinds: dict[str, str], incomplete: str) -> list[str]:
-    """``openai:`` where something has to follow, as it does in the example of the kind; else the whole address."""
-    found = [f"{kind}:" if about.startswith(f"{kind}:") else kind for kind, about in kinds.items()]
+def _beginnings(kinds: Mapping[str, Opener], incomplete: str) -> list[str]:
+    """``openai:`` where something has to follow; else the whole address."""
+    found = [kind if opener.bare else f"{kind}:" for kind, opener in kinds.items()]
     return [each for each in found if each.startswith(incomplete)]

@@ -46,6 +46,7 @@ from arbitrag.llm.http.probe_cache import Kept
 from arbitrag.llm.http.scoring import as_json, together
 from arbitrag.llm.http.streaming import OPTIONS
 from arbitrag.llm.tokenizer import as_text
+from arbitrag.security.addresses import split_server
 from arbitrag.serialization import from_plain, to_plain
 from arbitrag.text import one_line
 from arbitrag.types import Need
@@ -57,6 +58,12 @@ MOST_COUNTS = 20_000  # texts whose tokens are remembered
 # What a chat template adds to a message: its role and the marks around it.
 TOKENS_PER_MESSAGE = 4
 MOST_TOKENS_PER_MESSAGE, TEMPLATE_TOKENS = 16, 64
+
+
+def open_openai(rest: str, **options: Any) -> OpenAILLM:
+    """The model at ``openai:MODEL`` or ``openai:MODEL@URL``, of which ``rest`` stands behind the colon."""
+    model, base_url = split_server(rest)
+    return OpenAILLM(model, base_url=base_url or None, **options)
 
 
 class OpenAILLM:
