@@ -151,9 +151,9 @@ def test_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_a_line_too_long_is_one_bad_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arbitrag.data.rows.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("arbitrag.storage.lines.LONGEST_LINE", 1 << 20)
     long = json.dumps({**GOOD, "passages": ["a" * (3 << 20)]})
     rows = read(tmp_path, long, {**GOOD, "id": "z"})
-    assert [problem.text for problem in rows[1].problems] == ["longer than 1 MB; a line is one question"]
+    assert [problem.text for problem in rows[1].problems] == ["longer than 1 MB; a line holds one row"]
     assert (rows[2].line, rows[2].item and rows[2].item.id) == (3, "z")
     assert rows[2].end == (tmp_path / "rows.jsonl").stat().st_size

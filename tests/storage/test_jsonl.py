@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.storage.jsonl import read_passages
+from arbitrag.storage.jsonl import json_object, json_objects, read_passages
+from arbitrag.storage.lines import Piped
 from arbitrag.types import Passage
 
 
@@ -49,3 +50,28 @@ def test_lines_that_are_no_passages(content: str, message: str, file: Path) -> N
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
         read_passages(tmp_path)
+
+
+def test_objects_keep_the_numbers_of_their_lines() -> None:
+    assert list(json_objects(Piped(b'{"a": 1}\n\n \t\n{"b": [2]}'))) == [(1, {"a": 1}), (4, {"b": [2]})]
+
+
+def test_a_list_with_an_element_on_each_line_is_read_as_objects() -> None:
+    content = b'[\n{"a": 1},\n{"b": 2}\n]\n'
+    assert list(json_objects(Piped(content), listed=True)) == [(2, {"a": 1}), (3, {"b": 2})]
+    with pytest.raises(DataError, match=r"^standard input line 1: not valid JSON \(Expecting value"):
+        list(json_objects(Piped(content)))
+
+
+def test_the_first_line_that_is_no_text_ends_the_reading() -> None:
+    found = json_objects(Piped(b'{"a": 1}\n{"b": "\xff"}\n{"c": 3}\n'))
+    assert next(found) == (1, {"a": 1})
+    with pytest.raises(DataError, match=r"^standard input line 2: not UTF-8 at byte 8$"):
+        next(found)
+
+
+def test_an_object_in_a_line() -> None:
+    assert json_object(' {"a": null} ') == {"a": None}
+    for line, reason in (("[]", "a list; expected a JSON object"), ("1e999", "not valid JSON (1e999 is not JSON)")):
+        with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
+            json_object(line)

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from arbitrag.errors import DataError, UsageError
-from arbitrag.serialization import parse_json, to_plain
+from arbitrag.serialization import to_plain
 from arbitrag.storage.checksums import seal, unseal
 from arbitrag.storage.files import check_plain, check_writable, encoded, open_plain, replacing
+from arbitrag.storage.jsonl import json_object
+from arbitrag.storage.lines import Line, lines
 from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
 from arbitrag.types import Question
 
-_BEGINNING = b'{"id": '
+_BEGINNING = '{"id": '
 
 
 @dataclass
@@ -92,31 +94,26 @@ class ResultFile:
         """Find the finished rows; True when the file holds others, which have to go."""
         self.finished, self.spent = {}, (0, 0.0)
         offset, superfluous = 0, False
-        if not self.path.exists():
-            return False
-        try:
-            with self.path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if self._is_finished(number, line, questions, run):
-                        row = json.loads(line)
-                        superfluous |= row["id"] in self.finished
-                        self.finished[row["id"]] = (offset, len(line))
-                        self.spent = _with_usage(self.spent, row.get("usage"))
-                    else:
-                        superfluous = True
-                    offset += len(line)
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror}") from None
+        for line in lines(self.path) if self.path.exists() else ():
+            row = self._row(line, questions, run)
+            if row is None or not self._is_finished(row):
+                superfluous = True
+            else:
+                superfluous |= row["id"] in self.finished
+                self.finished[row["id"]] = (offset, line.end - offset)
+                self.spent = _with_usage(self.spent, row.get("usage"))
+            offset = line.end
         return superfluous
 
-    def _is_finished(self, number: int, line: bytes, questions: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
-        where = f"{self.path} line {number}"
-        if not line.endswith(b"\n") and line[: len(_BEGINNING)] == _BEGINNING[: len(line)]:
-            return False  # cut off while it was written
+    def _row(self, line: Line, questions: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The row in a line; None for one that was cut off while it was written."""
+        where = f"{self.path} line {line.number}"
+        if not line.ended and line.text[: len(_BEGINNING)] == _BEGINNING[: len(line.text)]:
+            return None
         try:
-            row = parse_json(line.decode("utf-8"))
+            row = json_object(line.text)
             key, question, made = row["id"], row["question"], row["run"]
-            if not isinstance(key, str) or not isinstance(question, dict):
+            if line.fault or not isinstance(key, str) or not isinstance(question, dict):
                 raise TypeError
         except (ValueError, TypeError, KeyError):
             raise DataError(f"{where} is not a row of verdicts; give -o another file") from None
@@ -134,7 +131,10 @@ class ResultFile:
             raise UsageError(
                 f"{where}: '{one_line(str(key))}' is another question there (“{text}”); give -o another file"
             )
-        return "error" not in row and row.get("given") == self.given.get(key, row.get("given"))
+        return row
+
+    def _is_finished(self, row: Mapping[str, Any]) -> bool:
+        return "error" not in row and row.get("given") == self.given.get(row["id"], row.get("given"))
 
     def _sort(self, order: Sequence[str]) -> None:
         """Rows in the order of the questions, after those of questions that are no longer asked."""

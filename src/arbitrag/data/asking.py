@@ -7,7 +7,6 @@ here: they are of no use to ``ask``, and whatever it is given could reach a prom
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,12 @@ from arbitrag.data.formats import Format, format_of
 from arbitrag.data.jsonl_dataset import KEYS, Own
 from arbitrag.data.options import Options, options_from
 from arbitrag.data.reading import open_source, place_and_query
-from arbitrag.data.rows import Piped, Raw, Readable
+from arbitrag.data.rows import Raw
 from arbitrag.errors import DataError
+from arbitrag.storage.lines import STANDARD_INPUT, Readable, readable
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question
 
-STANDARD_INPUT = "-"
 _LIKE = 0.8  # how much a field's name must look like another for it to be a slip of the pen
 
 
@@ -60,7 +59,7 @@ def questions_to_ask(address: str | Path) -> Asked:
 
 def _file(address: str | Path) -> tuple[Readable, str]:
     if str(address) == STANDARD_INPUT:
-        return Piped(sys.stdin.buffer.read()), ""
+        return readable(address), ""
     place, query = place_and_query(str(address))
     return Path(place), query
 

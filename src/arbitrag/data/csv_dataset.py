@@ -17,9 +17,10 @@ from itertools import chain
 from typing import Any
 
 from arbitrag.data.jsonl_dataset import KEYS
-from arbitrag.data.rows import LONGEST_LINE, Line, Problem, Raw, Readable, lines
+from arbitrag.data.rows import Problem, Raw
 from arbitrag.errors import DataError, nearest
 from arbitrag.serialization import parse_json
+from arbitrag.storage.lines import LONGEST_LINE, Line, Readable, lines
 from arbitrag.text import one_line
 
 SEPARATOR = "|"

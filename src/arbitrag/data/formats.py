@@ -13,9 +13,10 @@ from typing import Any
 from arbitrag.data import csv_dataset, jsonl_dataset, poisonedrag, realtimeqa
 from arbitrag.data.fields import Fields
 from arbitrag.data.options import Options
-from arbitrag.data.rows import Raw, Readable, json_rows, plain_rows
+from arbitrag.data.rows import Raw, json_rows, plain_rows
 from arbitrag.errors import DataError
 from arbitrag.evaluate.questions import Item
+from arbitrag.storage.lines import Readable
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question
 

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from arbitrag.errors import DataError
 from arbitrag.kit import Kit
 from arbitrag.prompts import Block
-from arbitrag.serialization import from_plain, parse_json
+from arbitrag.serialization import from_plain
 from arbitrag.stages.parsing.forms import BIAS, LEAST_BIAS, MOST_BIAS, Bias
 from arbitrag.stages.parsing.grammar import Parsed
 from arbitrag.stages.structured import ask_structured
+from arbitrag.storage.jsonl import json_objects
 from arbitrag.text import one_line
 from arbitrag.types import Passage, Question, Strategy
 
@@ -79,21 +81,15 @@ def read_examples(path: Path) -> tuple[Passage, ...]:
     A strategy is one of FA, FI, FE and RA, or of both, memory, evidence and refuse. Raises DataError for a file that
     cannot be read, holds none, or has a line that is not one.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"the examples {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"the examples {path} are not UTF-8") from None
-    found = tuple(_example(path, number, line) for number, line in enumerate(lines, 1) if line.strip())
+    found = tuple(_example(path, number, plain) for number, plain in json_objects(path))
     if not found:
         raise DataError(f'{path} has no examples; a line is {{"question": "…", "strategy": "FE"}}')
     return found
 
 
-def _example(path: Path, number: int, line: str) -> Passage:
+def _example(path: Path, number: int, plain: dict[str, Any]) -> Passage:
     try:
-        row = from_plain(_Row, parse_json(line))
+        row = from_plain(_Row, plain)
     except ValueError as error:
         raise DataError(f"{path} line {number}: {one_line(str(error), 200)}") from None
     if row.strategy not in _STRATEGIES or not row.question.strip():

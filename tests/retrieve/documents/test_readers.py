@@ -231,7 +231,7 @@ def test_a_row_beyond_all_measure_is_passed_over(tmp_path: Path, monkeypatch: py
     content = json.dumps({"text": "x" * 300}) + '\n{"text": "good"}\n'
     passages, notes = read(tmp_path, "rows.jsonl", content)
     assert [(passage.text, passage.line) for passage in passages] == [("good", 2)]
-    assert notes == ["line 1 passed over: over 0 MB"]
+    assert notes == ["line 1 passed over: longer than 0 MB; a line holds one row"]
 
 
 @pytest.mark.parametrize("extra", [{"title": "x" * 70_000}, {"tag": "x" * 70_000}, {"x" * 70_000: 1}])

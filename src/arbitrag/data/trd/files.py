@@ -6,37 +6,40 @@ import bz2
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from arbitrag.data.fields import Fields
 from arbitrag.errors import DataError
-from arbitrag.serialization import describe, parse_json
-from arbitrag.text import one_line
+from arbitrag.storage.jsonl import json_objects
 
 _OPENERS: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A file that is unpacked as it is read, where its name ends in .gz or .bz2."""
+
+    path: Path
+
+    def open(self, mode: Literal["rb"], /) -> BinaryIO:
+        return cast(BinaryIO, _OPENERS.get(self.path.suffix, open)(self.path, mode))
+
+    def __str__(self) -> str:
+        return str(self.path)
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file (also .gz or .bz2) with the numbers of their lines.
 
-    The brackets and commas of a list that is written one element a line, as Wikidata's dumps are, are passed over.
-    Raises DataError with the line of whatever is not an object.
+    The file may be one list with an element on each line, as Wikidata's dumps are. Raises DataError with the line of
+    whatever is not an object.
     """
-    for number, raw in _lines(path):
-        try:
-            text = raw.decode("utf-8").strip().removesuffix(",")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path} line {number}: not UTF-8 at byte {error.start + 1}") from None
-        if text in ("", "[", "]"):
-            continue
-        try:
-            plain = parse_json(text)
-        except ValueError as error:
-            raise DataError(f"{path} line {number}: not valid JSON ({one_line(str(error))})") from None
-        if not isinstance(plain, dict):
-            raise DataError(f"{path} line {number}: {describe(plain)}; expected a JSON object")
-        yield number, plain
+    try:
+        yield from json_objects(_Packed(path), listed=True)
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{path} is cut short or damaged ({error}); fetch it again") from None
 
 
 def raise_first(path: Path, row: Fields) -> None:
@@ -44,14 +47,3 @@ def raise_first(path: Path, row: Fields) -> None:
     for problem in row.problems:
         if not problem.warning:
             raise DataError(f"{path} line {problem.line}: {problem.text}")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    opener = _OPENERS.get(path.suffix, open)
-    try:
-        with cast(IO[bytes], opener(path, "rb")) as file:
-            yield from enumerate(file, 1)
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{path} is cut short or damaged ({error}); fetch it again") from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from arbitrag.errors import DataError
 from arbitrag.retrieve.documents.chunking import Piece, cut
+from arbitrag.storage.lines import Line, lines_of
 from arbitrag.types import Passage
 
 _CHUNK = 1 << 18  # bytes or characters read at a time
@@ -222,40 +223,33 @@ def _unquoted(value: str) -> str:
     return value[value[:1] in ("'", '"') : len(value) - (value[-1:] in ("'", '"'))].strip()
 
 
-def _jsonl_passages(file: IO[bytes], source: str, tokens: int, notes: list[str]) -> Iterator[Passage]:
-    number = used = bad = 0
+def _jsonl_passages(file: BinaryIO, source: str, tokens: int, notes: list[str]) -> Iterator[Passage]:
+    used = bad = 0
     first = ""
     with file:
-        while row := file.readline(_LONGEST_ROW):
-            number += 1
-            if not row.strip():
+        for line in lines_of(file, _LONGEST_ROW):
+            if not line.text.strip() and not line.fault:
                 continue
             try:
-                if len(row) == _LONGEST_ROW and not row.endswith(b"\n"):
-                    _skip_line(file)
-                    raise NotReadable(f"over {_LONGEST_ROW >> 20} MB")
-                yield from _row_passages(_row(row, first=number == 1), source, number, tokens)
+                yield from _row_passages(_row(line), source, line.number, tokens)
                 used += 1
             except NotReadable as error:
                 bad += 1
-                first = first or f"line {number}: {error}"
+                first = first or f"line {line.number}: {error}"
                 if bad <= _NAMED_ROWS:
-                    notes.append(f"line {number} passed over: {error}")
+                    notes.append(f"line {line.number} passed over: {error}")
     if not used:
         raise NotReadable(f"no usable row; {first}" if first else "holds no row")
     if bad > _NAMED_ROWS:
         notes.append(f"{bad - _NAMED_ROWS:,} more lines passed over")
 
 
-def _skip_line(file: IO[bytes]) -> None:
-    while (rest := file.readline(_LONGEST_ROW)) and not rest.endswith(b"\n"):
-        pass
-
-
-def _row(line: bytes, *, first: bool) -> Mapping[str, Any]:
-    text = line.decode("utf-8-sig" if first else "utf-8", errors="replace")
+def _row(line: Line) -> Mapping[str, Any]:
+    """The object in a line, in which bytes that are no UTF-8 are replaced and NaN is a number."""
+    if not line.text:
+        raise NotReadable(line.fault)
     try:
-        row = json.loads(text)
+        row = json.loads(line.text)
     except (ValueError, RecursionError):
         raise NotReadable("not JSON") from None
     if not isinstance(row, dict):
