@@ -12,9 +12,6 @@ PACKAGE = Path(arbitrag.__file__).parent
 
 # Imports against the order that are still there, as importer and imported. It only ever gets shorter.
 OPEN = {
-    ("retrieve.adapt", "integrations"),
-    ("retrieve.adapt", "integrations.adapter"),
-    ("stages.rerank", "methods.bridge.knowledge_scores"),
     ("types", "display"),
 }
 

@@ -13,9 +13,9 @@ import pytest
 import arbitrag
 from arbitrag import Kit, Passage, Question
 from arbitrag.errors import BackendError, CapabilityError, UsageError
+from arbitrag.integrations.objects import retriever_of
 from arbitrag.kit import Limits
 from arbitrag.methods.rag import Rag
-from arbitrag.retrieve.adapt import retriever_of
 from arbitrag.run import answer_all, open_kit
 from arbitrag.testing import FixedRetriever, ScriptedLLM
 

@@ -19,6 +19,7 @@ from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
 from arbitrag.encode.lazy import default_encoder
 from arbitrag.errors import ArbitragError, BackendError, BudgetError, CapabilityError, UnreachableError, UsageError
+from arbitrag.integrations.objects import passages_of, retriever_of
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm import open_llm
 from arbitrag.llm.base import LLM, OnText, Price, capabilities_of
@@ -26,7 +27,6 @@ from arbitrag.llm.budget import Budget
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
 from arbitrag.retrieve import opened_index
-from arbitrag.retrieve.adapt import passages_of, retriever_of
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.serialization import to_plain

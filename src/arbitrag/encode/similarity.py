@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from arbitrag.encode.base import Encoder, Kind
 from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.errors import CapabilityError
 
 if TYPE_CHECKING:
     import numpy as np
 
 Head = Literal["dense", "sparse", "multi"]
+Weights = Mapping[str, float]  # by head
+HEADS: Mapping[str, str] = {"dense": "dense", "sparse": "sparse", "multi": "multi-vector"}  # by name, in words
 _PRODUCTS = 1 << 24  # of rows at a time: 64 MB
 
 
@@ -77,6 +80,19 @@ async def compare(
         rows = {**(stored or {}), **dict(zip(fresh, made, strict=True))}
         found = {"dense": {(left, right): float(rows[left] @ rows[right]) for left, right in full}}
     return Similarities({head: tuple(each.get(pair, 0.0) for pair in pairs) for head, each in found.items()})
+
+
+def shares(weights: Weights, heads: Sequence[str], encoder: str) -> dict[str, float]:
+    """The weights of the heads that there are, so that they come to 1. Raises CapabilityError when those come to 0."""
+    there = {head: weights[head] for head in heads if weights[head] > 0}
+    if not there:
+        wanted = " and ".join(HEADS[head] for head, weight in weights.items() if weight > 0)
+        has = " and ".join(HEADS[head] for head in heads)
+        raise CapabilityError(
+            f"the weights are for the heads {wanted}; the encoder {encoder} has {has}.\n"
+            "Give one of its heads a weight (--set dense_weight=1), or another encoder (--encoder bge-m3:BAAI/bge-m3)."
+        )
+    return {head: weight / sum(there.values()) for head, weight in there.items()}
 
 
 def shared_weight(left: Mapping[str, float], right: Mapping[str, float]) -> float:

@@ -14,12 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from arbitrag.encode.similarity import HEADS, shares
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.tune_grid import Values, spread
 from arbitrag.evaluate.tune_record import Round
 from arbitrag.methods.base import Method
 from arbitrag.methods.bridge.decision_tree import REFLECT
-from arbitrag.methods.bridge.knowledge_scores import HEADS, recorded, shares
+from arbitrag.methods.bridge.knowledge_scores import recorded
 from arbitrag.methods.bridge.method import Bridge
 from arbitrag.types import Decision, Strategy, Verdict
 

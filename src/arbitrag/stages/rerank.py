@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 from arbitrag.encode.base import encoded_text
+from arbitrag.encode.similarity import shares
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
-from arbitrag.methods.bridge.knowledge_scores import shares
 from arbitrag.types import Decision, Dropped, Need, Passage, Question
 
 

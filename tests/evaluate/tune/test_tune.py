@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from tune_parts import FAILED, UNTRACED, WAITING, ThreeHeads, bridge, margin, recorded
 
+from arbitrag.encode.similarity import HEADS
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.run.store import Store
 from arbitrag.evaluate.tune import Tuned, tune
 from arbitrag.evaluate.tune_bridge import VALUES, BridgeGrid
 from arbitrag.methods.base import Method
 from arbitrag.methods.bridge.decision_tree import REFLECT, Agreement, decide
-from arbitrag.methods.bridge.knowledge_scores import HEADS
 from arbitrag.methods.bridge.method import Bridge
 from arbitrag.methods.rag import Rag
 from arbitrag.methods.trustmargin import TrustMargin

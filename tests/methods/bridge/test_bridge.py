@@ -15,13 +15,13 @@ import pytest
 
 from arbitrag.encode.base import Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.similarity import Heads
+from arbitrag.encode.similarity import Heads, shares
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Prompt
 from arbitrag.methods.base import configure
 from arbitrag.methods.bridge.decision_tree import decide
-from arbitrag.methods.bridge.knowledge_scores import recorded, shares, weighed
+from arbitrag.methods.bridge.knowledge_scores import recorded, weighed
 from arbitrag.methods.bridge.method import Bridge
 from arbitrag.replay import decide_again, load_trace, save_trace
 from arbitrag.run import Failure, answer, attempt, check

@@ -11,18 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from arbitrag.encode.base import encoded_text
-from arbitrag.errors import CapabilityError
+from arbitrag.encode.similarity import HEADS, Weights, shares
 from arbitrag.kit import Kit
 from arbitrag.methods.bridge.collect import Sources
 from arbitrag.methods.bridge.decision_tree import Agreement
 from arbitrag.types import Decision
 
 STAGE = "agreement"  # of the decisions that hold the numbers of a round
-HEADS = {"dense": "dense", "sparse": "sparse", "multi": "multi-vector"}  # by name, in words
 MATCHES = ("best", "joined")
 
 Texts = tuple[str, ...]
-Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +82,6 @@ def agreement(lefts: Sequence[str], rights: Sequence[str], likeness: Mapping[tup
         return 0.0
     best = [max(likeness.get((left, right), 0.0) for right in rights) for left in lefts]
     return sum(min(max(each, 0.0), 1.0) for each in best) / len(best)
-
-
-def shares(weights: Weights, heads: Sequence[str], encoder: str) -> dict[str, float]:
-    """The weights of the heads that there are, so that they come to 1. Raises CapabilityError when those come to 0."""
-    there = {head: weights[head] for head in heads if weights[head] > 0}
-    if not there:
-        wanted = " and ".join(HEADS[head] for head, weight in weights.items() if weight > 0)
-        has = " and ".join(HEADS[head] for head in heads)
-        raise CapabilityError(
-            f"the weights are for the heads {wanted}; the encoder {encoder} has {has}.\n"
-            "Give one of its heads a weight (--set dense_weight=1), or another encoder (--encoder bge-m3:BAAI/bge-m3)."
-        )
-    return {head: weight / sum(there.values()) for head, weight in there.items()}
 
 
 def weighed(by_head: Mapping[str, Agreement], shares: Weights) -> Agreement:

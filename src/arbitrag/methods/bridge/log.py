@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from arbitrag.methods.bridge.knowledge_scores import HEADS, Measured
+from arbitrag.encode.similarity import HEADS
+from arbitrag.methods.bridge.knowledge_scores import Measured
 from arbitrag.methods.bridge.sub_queries import distinct
 from arbitrag.stages.parsing.forms import Bias, Reflection
 from arbitrag.stages.parsing.grammar import Parsed

@@ -26,12 +26,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from arbitrag.encode.similarity import shares
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.methods.bridge.collect import Sources, collect, room_for
 from arbitrag.methods.bridge.decision_tree import REFLECT, Outcome, trust, walk
-from arbitrag.methods.bridge.knowledge_scores import MATCHES, Measured, measure, shares
+from arbitrag.methods.bridge.knowledge_scores import MATCHES, Measured, measure
 from arbitrag.methods.bridge.log import BridgeLog
 from arbitrag.stages.grouping import memory_blocks
 from arbitrag.stages.parsing import forms

@@ -1,4 +1,4 @@
-"""Passages that a caller in Python brings along: a list, or whatever object it retrieves with."""
+"""Retrievers and passages that a caller in Python gives: a list, or any object with ``retrieve(query, k)``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any, cast
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import UsageError, described
 from arbitrag.integrations.adapter import AdaptedRetriever, Where, call
+from arbitrag.integrations.haystack import from_haystack
+from arbitrag.integrations.langchain import from_langchain
+from arbitrag.integrations.llamaindex import from_llamaindex
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.types import Passage
@@ -29,18 +32,12 @@ def retriever_of(given: Any, argument: str = "index", *, encoder: Encoder | None
     if all(hasattr(given, name) for name in ("name", "identity", "retrieve", "aclose")):
         return cast(Retriever, given)
     if hasattr(given, "aretrieve"):
-        from arbitrag.integrations import from_llamaindex
-
         return from_llamaindex(given)
     if callable(getattr(given, "retrieve", None)):
         return _around(given)
     if hasattr(given, "ainvoke") or hasattr(given, "invoke"):
-        from arbitrag.integrations import from_langchain
-
         return from_langchain(given)
     if callable(getattr(given, "run", None)):
-        from arbitrag.integrations import from_haystack
-
         return from_haystack(given, encoder=encoder)
     raise _strange(given, argument)
 
