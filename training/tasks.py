@@ -173,7 +173,7 @@ class Tasks:
             case "bridge/answer_scored":
                 scores = BridgeLog(scores={key: self._rng.random() for key in ("s1", "s2", "s3", "s4", "r_p", "g_p")})
                 reply = f"answer: {scene.best or UNKNOWN}"
-                return {"passages": passages, "memories": memory, "scores": scores.told()}, reply
+                return {"passages": passages, "memories": memory, "scores": (scores.score_block(),)}, reply
             case "bridge/reflect":
                 number = self._rng.choice([1, 2, 3, 10, 10, 10])
                 reply = f"{contradiction(scene)}\n{numbered(other_questions(scene)[:number])}"

@@ -23,6 +23,8 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for ``training``, which is no part of the package
+
 SKIPPED = 77  # the exit status of a benchmark that cannot run here, as automake has it
 
 

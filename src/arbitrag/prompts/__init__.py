@@ -56,6 +56,9 @@ ITEMS: Mapping[str, frozenset[str]] = {
     "group": frozenset({"number", "text", "sources"}),  # what documents say together, and which they are
     "query": frozenset({"number", "text"}),  # a question that the model asked itself
     "example": frozenset({"number", "text", "retrieval", "generation"}),  # a labelled question, with its percentages
+    "scores": frozenset(  # how far BRIDGE's sources agree (S1 to S4), and the soft bias
+        {"passages_notes", "answers_notes", "found_passages", "answers_found", "retrieval", "generation"}
+    ),
 }
 # Fences of all prompts. No untrusted text may spell one, also not of a prompt that comes before or after.
 TAGS = frozenset({"answer", "passage", "memory", "group", "reply"})

@@ -331,8 +331,8 @@ async def test_without_the_tree_the_model_sees_all_knowledge_and_the_numbers() -
     verdict = await asked(llm, settings={"tree": False})
     assert (verdict.answer, verdict.strategy) == ("Mira Talven", Strategy.BOTH)
     final = llm.prompt("answer")
-    assert "the passages and what memory wrote 0.00" in final
-    assert "rests on passages to 70% and on memory to 30%" in final
+    assert "- passages and notes: 0.00\n" in final
+    assert "depends on passages: 70%\n- how far the question depends on memory: 30%\n" in final
     assert "<passage 1>" in final
     assert "<memory 4>" in final
     assert path(verdict) == [("soft bias", "evidence")]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from arbitrag.encode.similarity import HEADS
 from arbitrag.methods.bridge.knowledge_scores import Measured
 from arbitrag.methods.bridge.sub_queries import distinct
+from arbitrag.prompts import Block
 from arbitrag.stages.parsing.forms import Bias, Reflection
 from arbitrag.stages.parsing.grammar import Parsed
 from arbitrag.stages.soft_bias import EVEN
@@ -71,14 +72,12 @@ class BridgeLog:
         self.decisions.append(measured.decision)
         self.scores |= {**measured.numbers, **asdict(measured.scores)}
 
-    def told(self) -> str:
-        """The last agreements and the bias in words, for a model that is to decide by them."""
-        s = self.scores
-        return (
-            f"the passages and what memory wrote {s['s1']:.2f}; memory with itself {s['s2']:.2f}; the passages with "
-            f"those of other wordings {s['s3']:.2f}; these with the answers from memory {s['s4']:.2f}; the question "
-            f"rests on passages to {s['r_p']:.0%} and on memory to {s['g_p']:.0%}"
-        )
+    def score_block(self) -> Block:
+        """The last agreements and the bias, for a prompt in which the model decides by them."""
+        agreements = {"passages_notes": "s1", "answers_notes": "s2", "found_passages": "s3", "answers_found": "s4"}
+        bias = {"retrieval": "r_p", "generation": "g_p"}
+        values = {name: f"{self.scores[key]:.2f}" for name, key in agreements.items()}
+        return Block("scores", values | {name: f"{self.scores[key]:.0%}" for name, key in bias.items()})
 
     def verdict(self, text: str | None, question: Question, strategy: Strategy, why: str, fit: Fit) -> Verdict:
         """The answer that was read; without one, a refusal."""

@@ -159,7 +159,7 @@ class Bridge:
         prompt = "bridge/answer" if self.tree else "bridge/answer_scored"
         fields: dict[str, Any] = {"memories": memory_blocks(texts)}
         if not self.tree:
-            fields["scores"] = log.told()
+            fields["scores"] = (log.score_block(),)
         fit = await kit.llm.fit(passages, prompt, question=question, **fields)
         form, limit = forms.answer(question.options), kit.limits.answer_tokens
         reply = await ask_structured(kit.llm, prompt, form, question, max_tokens=limit, passages=fit.kept, **fields)
