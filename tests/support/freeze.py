@@ -135,13 +135,20 @@ def frozen() -> dict[str, str]:
         found = {f"help{name.replace(' ', '-')}": ran(f"{name} --help".strip()) for name in every_command()}
         found |= {name: ran(typed) for name, typed in COMMANDS.items()}
         found |= {name: page_text(typed) for name, typed in PAGES.items()}
-        found |= {f"trace-{name}": readable(json.loads(_read(f"{name}.json"))) for name in METHODS}
+        found |= {f"trace-{name}": readable(trace_of(name)) for name in METHODS}
         found |= {f"rows-{name}": "\n".join(readable(json.loads(row)) for row in _rows(name)) for name in ROWS}
         found |= {"rows-trd-card": _read("trd/card.md")}
         report = json.loads(typed_in("doctor --json")[0])
         found |= {"doctor-keys": outline(report | {"versions": {}, "extras": {}})}  # of what is installed
         found |= {"files": "\n".join(shapes())}
         return {f"{name}.txt": masked(text, folder) for name, text in found.items()}
+
+
+def trace_of(method: str) -> Any:
+    """A method's trace with its calls in the order of their texts: those that run side by side end in any order."""
+    trace = json.loads(_read(f"{method}.json"))
+    trace["calls"].sort(key=lambda call: json.dumps(call, sort_keys=True))
+    return trace
 
 
 @contextmanager
