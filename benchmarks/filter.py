@@ -19,7 +19,7 @@ from arbitrag.encode import open_encoder
 from arbitrag.encode.base import Encoder
 from arbitrag.evaluate.questions import Item
 from arbitrag.kit import Kit
-from arbitrag.stages.filters.clean import clean
+from arbitrag.stages.filters import filter_named
 from arbitrag.stages.filters.robust import calibrate
 from arbitrag.testing import FixedRetriever, ScriptedLLM
 from arbitrag.types import Passage
@@ -65,8 +65,9 @@ def items(address: str) -> list[Item]:
 
 async def tally(rule: str, given: list[Item], encoder: Encoder) -> Tally:
     kit, found = Kit.of(ScriptedLLM(), FixedRetriever(()), encoder=encoder), Tally()
+    kept_by = filter_named(rule)
     for item in given:
-        found.add(item, (await clean(item.question, item.passages or (), rule, kit)).kept)
+        found.add(item, (await kept_by.keep(item.question, item.passages or (), kit)).kept)
     return found
 
 

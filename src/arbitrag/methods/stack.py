@@ -24,8 +24,8 @@ from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, Prepared, needs_of, part_from, setting
-from arbitrag.stages.filters.parts import FILTERS, Filter
-from arbitrag.stages.filters.robust import Filtered
+from arbitrag.stages.filters import FILTERS
+from arbitrag.stages.filters.base import Filter, Filtered
 from arbitrag.stages.gate import GATES, Gate, Gated
 from arbitrag.stages.refusal import REFUSALS, Refusal
 from arbitrag.stages.rerank import RERANKS, Ranked, Rerank

@@ -23,12 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.stages.filters.clean import FILTERS, check_filter, clean
-from arbitrag.stages.filters.robust import Filtered
+from arbitrag.stages.filters import FILTERS, filter_named
+from arbitrag.stages.filters.base import Filter, Filtered
 from arbitrag.stages.grouping import alone, group_blocks, groups_decision, ids_of, left_out, memory_blocks, without
 from arbitrag.stages.parsing import forms
 from arbitrag.stages.parsing.forms import Conclusion, Consolidation, Group
@@ -66,9 +65,11 @@ class TrustRag:
 
     def __post_init__(self) -> None:
         check_k(self.k)
-        check_filter(self.filter)
-        if not 0 <= self.similar <= 1:
-            raise UsageError(f"trustrag: similar is a cosine from 0 to 1; got {self.similar:g}")
+        _ = self._stage_1
+
+    @property
+    def _stage_1(self) -> Filter:
+        return filter_named(self.filter, similar=self.similar)
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         if not self.resolve:
@@ -90,7 +91,7 @@ class TrustRag:
 
     async def _find(self, question: Question, kit: Kit) -> Filtered:
         found = await kit.retrieve(question, k=self.k)
-        return await clean(question, found, self.filter, kit, similar=self.similar)
+        return await self._stage_1.keep(question, found, kit)
 
     async def _recall(self, question: Question, kit: Kit) -> Parsed[tuple[str, ...]]:
         if not self.internal_knowledge:

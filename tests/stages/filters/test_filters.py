@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from arbitrag.encode.hashed import HashEncoder
+from arbitrag.errors import UsageError
+from arbitrag.kit import Kit
+from arbitrag.methods.base import settings_of
+from arbitrag.methods.stack import Stack
+from arbitrag.methods.trustrag import TrustRag
+from arbitrag.stages.filters import FILTERS, filter_named
 from arbitrag.stages.filters.reference import reference
-from arbitrag.stages.filters.robust import CALIBRATED, UNKNOWN, calibrate, keep_all, robust, similar_for
+from arbitrag.stages.filters.robust import CALIBRATED, UNKNOWN, RobustFilter, calibrate, robust, similar_for
+from arbitrag.testing import FixedRetriever, ScriptedLLM
 from arbitrag.types import Passage, Question
 
 WHO = Question("Who directed The Silent Orchard?")
@@ -90,8 +98,31 @@ def test_odd_lists(similar: float) -> None:
     assert len(kept(*many, vectors=at(*np.arange(500) / 2), similar=1.0)[0]) == 500
 
 
-def test_none_keeps_everything() -> None:
-    assert keep_all(passages(BREND, BREND)).kept == tuple(passages(BREND, BREND))
+@pytest.mark.parametrize(("name", "left"), [("none", ["1", "2", "3"]), ("robust", ["1", "3"]), ("reference", ["3"])])
+async def test_each_filter_by_its_name(name: str, left: list[str]) -> None:
+    kit = Kit.of(ScriptedLLM(), FixedRetriever(()), encoder=HashEncoder())
+    chosen = filter_named(name)
+    found = await chosen.keep(WHO, passages(BREND, BREND, OTHER), kit)
+    assert [each.id for each in found.kept] == left
+    assert (await chosen.keep(WHO, [], kit)).kept == ()
+
+
+def test_the_filters_are_listed_once() -> None:
+    assert list(FILTERS) == ["none", "robust", "reference"]
+    assert all(kind.name == name for name, kind in FILTERS.items())
+    for method in (TrustRag, Stack):
+        (setting,) = (each for each in settings_of(method) if each.name == "filter")
+        shown = setting.choices or setting.meaning.partition(": ")[2].replace(" or ", ", ").split(", ")
+        assert list(shown) == list(FILTERS)
+
+
+def test_the_options_of_a_filter() -> None:
+    assert filter_named("robust", similar=0.5) == RobustFilter(0.5)
+    with pytest.raises(UsageError, match=r"unknown filter 'robst'\. Did you mean 'robust'"):
+        filter_named("robst")
+    for name in FILTERS:
+        with pytest.raises(UsageError, match="similar is a cosine from 0 to 1; got 2"):
+            filter_named(name, similar=2)
 
 
 def test_calibration_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""TrustRAG's first stage as its authors' code decides: the same passages are kept, in the order of retrieval.
+"""The filter ``reference``: TrustRAG's first stage as its authors' code decides, in the order of retrieval.
 
     no pair of passages has ROUGE-L F1 > 0.25                  keep all
     2-means of the standardised vectors; the density of a cluster is its mean pairwise cosine
@@ -18,13 +18,15 @@ reference raises an error; here the first is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from arbitrag.encode.base import unit_rows
-from arbitrag.stages.filters.robust import Filtered, filtered
+from arbitrag.kit import Kit
+from arbitrag.stages.filters.base import Filtered, filtered
 from arbitrag.stages.filters.rouge import ascii_words, rouge_l
 from arbitrag.stages.filters.two_means import standardised, two_means
-from arbitrag.types import Decision, Passage
+from arbitrag.types import Decision, Need, Passage, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +35,17 @@ OVERLAP = 0.25
 DENSE = 0.88
 
 _REPEATED = f"ROUGE-L above {OVERLAP} with another passage of its cluster"
+
+
+@dataclass(frozen=True)
+class ReferenceFilter:
+    """Decide as TrustRAG's authors' code does."""
+
+    name: ClassVar[str] = "reference"
+    needs: ClassVar[Need] = Need.ENCODE
+
+    async def keep(self, question: Question, passages: Sequence[Passage], kit: Kit) -> Filtered:
+        return reference(passages, await kit.embed(passages)) if passages else Filtered(())
 
 
 def reference(passages: Sequence[Passage], vectors: np.ndarray) -> Filtered:

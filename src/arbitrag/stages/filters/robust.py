@@ -1,9 +1,8 @@
-"""Keep the passages that look honest: TrustRAG's first stage, by two rules.
+"""The filter ``robust``: TrustRAG's first stage without the faults of its authors' code (the filter ``reference``).
 
-``reference`` decides as the authors' code does, faults included (``arbitrag.stages.filters.reference``). ``robust``
-drops a passage that repeats the question word for word, as poison does that was made to be found; of passages that say
-the same it keeps the first, so that a text planted five times counts once. Copies go and the original stays: without
-echoes of the question something is always left.
+It drops a passage that repeats the question word for word, as poison does that was made to be found; of passages that
+say the same it keeps the first, so that a text planted five times counts once. Copies go and the original stays:
+without echoes of the question something is always left.
 
 Two passages say the same when their ROUGE-L F1 is above 0.15 and their cosine above what clean passages have. That
 cosine depends on the encoder; ``CALIBRATED`` has it for those that it was measured for, and ``calibrate`` measures it.
@@ -13,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from arbitrag.errors import UsageError
+from arbitrag.kit import Kit
+from arbitrag.stages.filters.base import Filtered, filtered
 from arbitrag.stages.filters.rouge import rouge_l, words
-from arbitrag.types import Decision, Dropped, Passage, Question
+from arbitrag.types import Decision, Need, Passage, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,18 +30,24 @@ CALIBRATED: Mapping[str, float] = {"hash": 0.75}
 _ECHO = 3  # words; a shorter question stands in many an honest text
 
 
-@dataclass(frozen=True, slots=True)
-class Filtered:
-    """What a filter keeps, in the order given, and why it dropped the rest."""
+@dataclass(frozen=True)
+class RobustFilter:
+    """Drop what looks planted; ``similar`` is the cosine of copies, 0 for the one that belongs to the encoder."""
 
-    kept: tuple[Passage, ...]
-    dropped: tuple[Dropped, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    name: ClassVar[str] = "robust"
+    needs: ClassVar[Need] = Need.ENCODE
 
+    similar: float = 0.0
 
-def keep_all(passages: Sequence[Passage]) -> Filtered:
-    """The filter ``none``."""
-    return Filtered(tuple(passages))
+    def __post_init__(self) -> None:
+        if not 0 <= self.similar <= 1:
+            raise UsageError(f"the filter robust: similar is a cosine from 0 to 1; got {self.similar:g}")
+
+    async def keep(self, question: Question, passages: Sequence[Passage], kit: Kit) -> Filtered:
+        if not passages:
+            return Filtered(())
+        similar = self.similar or similar_for(kit.encoder.name if kit.encoder else "")
+        return robust(question, passages, await kit.embed(passages), similar)
 
 
 def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray, similar: float) -> Filtered:
@@ -57,16 +65,17 @@ def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray,
     overlap = rouge_l(texts, near)
     reasons: dict[int, str] = {}
     kept: list[int] = []
+    echoes = 0
     for number, text in enumerate(texts):
         if len(asked) >= _ECHO and _contains(text, asked):
             reasons[number] = "repeats the question word for word"
+            echoes += 1
             continue
         alike = [other for other in kept if text == texts[other] or overlap[number, other] > OVERLAP]
         if alike:
             reasons[number] = f"says the same as passage {alike[0] + 1}"
         else:
             kept.append(number)
-    echoes = sum(reason.startswith("repeats") for reason in reasons.values())
     decision = Decision(
         "filter",
         f"no echo of the question; of passages with ROUGE-L > {OVERLAP} and cosine > {similar:g} only the first",
@@ -85,15 +94,6 @@ def robust(question: Question, passages: Sequence[Passage], vectors: np.ndarray,
 def similar_for(encoder: str) -> float:
     """The cosine above which passages may say the same, by the name of the encoder."""
     return CALIBRATED.get(encoder, UNKNOWN)
-
-
-def filtered(passages: Sequence[Passage], reasons: Mapping[int, str], *decisions: Decision) -> Filtered:
-    """Without the passages whose positions have a reason."""
-    return Filtered(
-        tuple(passage for number, passage in enumerate(passages) if number not in reasons),
-        tuple(Dropped(passage, reasons[number]) for number, passage in enumerate(passages) if number in reasons),
-        decisions,
-    )
 
 
 def calibrate(questions: Sequence[np.ndarray], quantile: float = 0.90) -> float:
