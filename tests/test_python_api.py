@@ -117,7 +117,7 @@ class NoModel:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"llm": 5}, "llm= takes an address such as 'openai:gpt-4o-mini', 'hf:NAME' or 'lab', or a model; got an int"),
+        ({"llm": 5}, "llm= takes an address such as 'openai:gpt-4o-mini', 'hf:MODEL' or 'lab', or a model; got an int"),
         ({"llm": None}, "llm= takes .*; got None"),
         ({"llm": ScriptedLLM}, r"llm= takes .*; got the class ScriptedLLM; make one of it: ScriptedLLM\(\.\.\.\)"),
         ({"scorer": NoModel()}, "scorer= takes an address .*; got a NoModel"),

@@ -14,7 +14,7 @@ from arbitrag.methods.base import Method
 from arbitrag.stages.long_form import Form
 from arbitrag.types import Question
 
-_MODEL = "an address such as 'openai:gpt-4o-mini', 'hf:NAME' or 'lab', or a model"
+_MODEL = "an address such as 'openai:gpt-4o-mini', 'hf:MODEL' or 'lab', or a model"
 
 
 def _is(*kinds: type) -> Callable[[Any], bool]:

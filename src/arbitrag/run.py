@@ -26,6 +26,7 @@ from arbitrag.llm.base import LLM, OnText, Price, capabilities_of
 from arbitrag.llm.budget import Budget
 from arbitrag.methods import AUTO, running_with
 from arbitrag.methods.base import Method, Prepared, needs_of, settings
+from arbitrag.registry import in_process
 from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
@@ -70,7 +71,7 @@ async def check(method: Method, kit: Kit) -> None:
         ways = (
             "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM"
             if missing == Need.SCORE
-            else "Run the model in process (hf:MODEL or onnx:FOLDER)"
+            else f"Run the model in process ({in_process()})"
         )
         others = running_with(offered | kit.offers)
         raise CapabilityError(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from arbitrag.data.formats import OWN, POISONEDRAG, REALTIMEQA, TABLE, Format, format_of
+from arbitrag.data.formats import FORMATS, OWN, TABLE, Format, format_of
 from arbitrag.errors import DataError
 
 
@@ -27,8 +27,8 @@ from arbitrag.errors import DataError
         ('nonsense"\n{"question": "Who?", "answers": "Ada"}'.removeprefix('nonsense"\n'), OWN),
         ('{"question": "Who?"}\n{"question": "Who?", "answers": "Ada"}', OWN),  # one row has no answers
         ('{"question": "Who?", "answers": "Ada", "wrong_answer": "Bea", "poisoned": ["p"], "passages": ["p"]}', OWN),
-        ('{"question": "Who?", "answers": ["Ada"], "wrong_answer": "Bea", "poisoned": ["Bea."]}', POISONEDRAG),
-        ('{"question": "Who?", "answers": ["Ada"], "choice_index": 0, "clean": [], "poisoned": []}', REALTIMEQA),
+        ('{"question": "Who?", "answers": ["Ada"], "wrong_answer": "Bea", "poisoned": ["Bea."]}', FORMATS[1]),
+        ('{"question": "Who?", "answers": ["Ada"], "choice_index": 0, "clean": [], "poisoned": []}', FORMATS[0]),
         ("question,answers\nWho?,Ada", TABLE),
         ("answers;question\nAda;Who?", TABLE),
         ("id\tquestion\tanswers\r\n1\tWho?\tAda\r\n", TABLE),

@@ -22,7 +22,6 @@ from urllib.parse import quote
 import pytest
 
 from arbitrag.retrieve.fixed import FixedRetriever
-from arbitrag.retrieve.servers import open as servers
 from arbitrag.testing.server import Fault, ScriptedServer
 from arbitrag.types import Passage
 
@@ -355,6 +354,7 @@ def test_a_run_over_postgres_holds_no_password(
     kind: str, home: Path, parrot: Parrot, screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg")
+    from arbitrag.retrieve.servers import postgres
     from arbitrag.retrieve.servers import postgres_table as table
 
     class Found(FixedRetriever):
@@ -364,7 +364,7 @@ def test_a_run_over_postgres_holds_no_password(
             self.name = self.identity = f"postgres:{place.server}/{place.table}"
             self.kept = place, repr(place)
 
-    monkeypatch.setitem(servers._OPENERS, "postgres", Found)
+    monkeypatch.setattr(postgres, "open_address", Found)
     llm = f"openai:m@{addresses(parrot)['environment']}"
     words = ("--questions", home / "q.jsonl", "--passages", "retrieved", "--llm", llm, "--method", "rag")
     assert screen("bench", "run", home / "run.db", *words, "--index", POSTGRES[kind], "--traces").status == 0

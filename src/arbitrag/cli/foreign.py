@@ -41,11 +41,12 @@ def knows_the_lab(address: str) -> bool:
     """
     kind, _, rest = address.partition(":")
     from arbitrag import plugins
-    from arbitrag.llm import BACKENDS
+    from arbitrag.registry import LLMS
 
-    if kind == "lab" or (kind not in BACKENDS and plugins.find("backends", kind) is None):
+    row = LLMS.get(kind)
+    if kind == "lab" or (row is None and plugins.find("backends", kind) is None):
         return True
-    if kind not in BACKENDS or not BACKENDS[kind].folder:
+    if row is None or not row.files:
         return False
     from arbitrag.errors import DataError
     from arbitrag.storage.model_manifest import read_manifest

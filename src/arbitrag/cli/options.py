@@ -14,6 +14,8 @@ import typer
 from arbitrag.cli.config import Configuration
 from arbitrag.cli.terminal import completion
 from arbitrag.cli.terminal.arguments import typed
+from arbitrag.registry import ENCODERS, INDEXES, LLMS, forms
+from arbitrag.text import listed
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder as Encoded
@@ -29,7 +31,7 @@ Address = Annotated[
         "--llm",
         metavar="ADDRESS",
         autocompletion=completion.models,
-        help="The model: openai:MODEL, openai:MODEL@URL, hf:NAME, onnx:FOLDER or lab.",
+        help=f"The model: {listed(forms(LLMS), 'or')}.",
     ),
 ]
 Changes = Annotated[
@@ -43,9 +45,7 @@ Changes = Annotated[
 ]
 Index = Annotated[
     str | None,
-    typer.Option(
-        "--index", metavar="ADDRESS", help="Made by arbitrag index; or postgres:..., elastic:..., qdrant:..., lab."
-    ),
+    typer.Option("--index", metavar="ADDRESS", help=f"Made by arbitrag index; or {', '.join(forms(INDEXES))}."),
 ]
 Encoder = Annotated[
     str | None,
@@ -53,7 +53,7 @@ Encoder = Annotated[
         "--encoder",
         metavar="ADDRESS",
         autocompletion=completion.encoders,
-        help="For vectors: hash, st:MODEL, bge-m3:MODEL, onnx:FOLDER, openai:MODEL@URL.",
+        help=f"For vectors: {', '.join(forms(ENCODERS))}.",
     ),
 ]
 Mode = Annotated[

@@ -37,20 +37,38 @@ class Format:
     rows: Callable[[Readable], Iterator[Raw]]
     item: Callable[[Fields, Any], Item]
     for_asking: tuple[str, ...] = jsonl_dataset.ASKED
+    has: Callable[[set[str]], bool] = lambda keys: False  # whether rows with these keys, "question" apart, are of it
     asked: Callable[[Fields, Any], tuple[Question, tuple[Passage, ...] | None]] | None = None
 
 
-OWN = Format("JSON lines", jsonl_dataset.Own, json_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
-TABLE = Format("a table (CSV)", jsonl_dataset.Own, csv_dataset.csv_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
-REALTIMEQA = Format(
-    "RealTime QA with poison",
-    realtimeqa.RealTimeQA,
+OWN = Format(
+    "JSON lines",
+    jsonl_dataset.Own,
     json_rows,
-    realtimeqa.item,
-    ("id", "question", "choices", "clean", "poisoned"),
+    jsonl_dataset.item,
+    has=lambda keys: bool(keys & {"answers", "scenario"}),
+    asked=jsonl_dataset.asked,
 )
-POISONEDRAG = Format(
-    "PoisonedRAG", poisonedrag.PoisonedRAG, json_rows, poisonedrag.item, ("id", "question", "poisoned")
+TABLE = Format("a table (CSV)", jsonl_dataset.Own, csv_dataset.csv_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
+# JSON lines, one row for each format, from the most telling on: a file is of the first whose keys its rows have.
+FORMATS = (
+    Format(
+        "RealTime QA with poison",
+        realtimeqa.RealTimeQA,
+        json_rows,
+        realtimeqa.item,
+        ("id", "question", "choices", "clean", "poisoned"),
+        has=lambda keys: "poisoned" in keys and bool(keys & {"clean", "choice_index"}),
+    ),
+    Format(
+        "PoisonedRAG",
+        poisonedrag.PoisonedRAG,
+        json_rows,
+        poisonedrag.item,
+        ("id", "question", "poisoned"),
+        has=lambda keys: {"poisoned", "wrong_answer"} <= keys and "passages" not in keys,
+    ),
+    OWN,
 )
 _ANY_TABLE = replace(TABLE, rows=partial(csv_dataset.csv_rows, only_known=False))
 _PLAIN = Format("a question a line", jsonl_dataset.Own, plain_rows, jsonl_dataset.item, asked=jsonl_dataset.asked)
@@ -197,13 +215,7 @@ def _of_objects(text: str, to_ask: bool) -> Format:
 
 def _read(keys: set[str]) -> Format | None:
     """The format of rows with these keys, where it is read."""
-    if "question" not in keys:
-        return None
-    if "poisoned" in keys and keys & {"clean", "choice_index"}:
-        return REALTIMEQA
-    if {"poisoned", "wrong_answer"} <= keys and "passages" not in keys:
-        return POISONEDRAG
-    return OWN if keys & {"answers", "scenario"} else None
+    return next((each for each in FORMATS if "question" in keys and each.has(keys)), None)
 
 
 def _objects(text: str) -> list[dict[str, Any]]:

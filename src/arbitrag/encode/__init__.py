@@ -2,37 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from arbitrag.encode.base import Encoder
 from arbitrag.errors import UsageError, unknown
-from arbitrag.registry import Opener
+from arbitrag.registry import ENCODERS
 from arbitrag.security.trust import FromFile
-
-ENCODERS: Mapping[str, Opener] = {
-    "hash": Opener(
-        "hash (no model: words and their spelling, see arbitrag.encode.hashed)",
-        "arbitrag.encode.hashed:HashEncoder",
-        bare=True,
-    ),
-    "st": Opener(
-        "st:NAME-OR-PATH (sentence-transformers, in this process)",
-        "arbitrag.encode.transformer:TransformerEncoder",
-        from_file={"local_files_only": True},
-    ),
-    "bge-m3": Opener(
-        "bge-m3:NAME-OR-PATH (BGE-M3 with its dense, sparse and multi-vector heads, in this process)",
-        "arbitrag.encode.bge_m3:BgeM3Encoder",
-        from_file={"local_files_only": True},
-    ),
-    "onnx": Opener("onnx:FOLDER (onnxruntime, in this process)", "arbitrag.encode.onnx:OnnxEncoder"),
-    "openai": Opener(
-        "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible embeddings endpoint)",
-        "arbitrag.encode.openai:open_openai",
-        from_file={"typed": False},
-    ),
-}
 
 
 def open_encoder(address: str, *, source: FromFile | None = None, **options: Any) -> Encoder:
@@ -46,24 +21,22 @@ def open_encoder(address: str, *, source: FromFile | None = None, **options: Any
     encoder's packages are not installed, BackendError when the model cannot be loaded.
     """
     kind, _, rest = address.partition(":")
+    row = ENCODERS.get(kind)
     if source is not None:
         source.check(address)
-    encoder: Encoder
-    if kind not in ENCODERS:
+        options |= {} if row is None else row.from_file
+    if row is None:
         from arbitrag import plugins
 
         plugin = plugins.find("encoders", kind)
         if plugin is None:
             known = [*ENCODERS, *plugins.names("encoders")]
-            raise unknown("encoder", kind, known, hint=f"An address looks like {ENCODERS['st'].address}.")
-        encoder = plugin.made(rest, **options)
-        return encoder
-    found = ENCODERS[kind]
-    if found.bare and rest:
+            raise unknown("encoder", kind, known, hint=f"An address looks like {ENCODERS['st'].example}.")
+        made: Encoder = plugin.made(rest, **options)
+        return made
+    if rest and not row.needs_name:
         raise UsageError(f"'{address}': the {kind} encoder has no models; type: {kind}")
-    if not found.bare and not rest:
-        raise UsageError(f"'{address}' names no model; an address looks like {found.address}")
-    if source is not None:
-        options.update(found.from_file)
-    encoder = found.open(*([] if found.bare else [rest]), **options)
-    return encoder
+    if row.needs_name and not rest:
+        raise UsageError(f"'{address}' names no model; an address looks like {row.example}")
+    opened: Encoder = row.open(*([rest] if rest else []), **options)
+    return opened

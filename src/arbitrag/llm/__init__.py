@@ -3,64 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from arbitrag.errors import UsageError, unknown
 from arbitrag.llm.base import LLM
-from arbitrag.registry import Opener
+from arbitrag.registry import LLMS
 from arbitrag.security.trust import FromFile
 
-
-@dataclass(frozen=True, slots=True)
-class Backend(Opener):
-    """A kind of model. Its function takes what stands behind the colon, unless it is ``bare``, and options.
-
-    ``settings`` are the options that may stand in the address, after a ``?``; ``run_options`` those that a run gives
-    it: ``concurrency`` and ``retries`` where requests go to a server, ``own_process`` and ``deterministic`` where the
-    model computes here. ``folder`` says that the rest of an address may be a folder with a manifest.
-    """
-
-    settings: Mapping[str, type] = field(default_factory=dict)
-    run_options: frozenset[str] = frozenset({"deterministic"})
-    folder: bool = False
-
-
-BACKENDS: Mapping[str, Backend] = {
-    "openai": Backend(
-        "openai:MODEL or openai:MODEL@http://host:8000/v1 (any OpenAI-compatible server)",
-        "arbitrag.llm.http.openai:open_openai",
-        from_file={"typed": False},
-        run_options=frozenset({"concurrency", "retries"}),
-    ),
-    "hf": Backend(
-        "hf:NAME-OR-PATH or hf:NAME?dtype=bfloat16 (transformers, in this process)",
-        "arbitrag.llm.hf.backend:open_hf",
-        from_file={"local_files_only": True},
-        settings={
-            "device": str,
-            "dtype": str,
-            "revision": str,
-            "deterministic": bool,
-            "batch_rows": int,
-            "prefix_bytes": int,
-        },
-        folder=True,
-    ),
-    "onnx": Backend(
-        "onnx:FOLDER or onnx:FOLDER?threads=2 (onnxruntime, in this process)",
-        "arbitrag.llm.onnx.backend:open_onnx",
-        settings={"threads": int, "deterministic": bool, "prefix_bytes": int, "own_process": bool},
-        run_options=frozenset({"deterministic", "own_process"}),
-        folder=True,
-    ),
-    "lab": Backend(
-        "lab (the embedded model)",
-        "arbitrag.lab.model:open_lab",
-        bare=True,
-        run_options=frozenset({"deterministic", "own_process"}),
-    ),
-}
 _VALUES = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
@@ -76,34 +25,28 @@ def open_llm(address: str, *, source: FromFile | None = None, **options: Any) ->
     kind, _, rest = address.partition(":")
     if source is not None:
         source.check(address)
-    model: LLM
-    if kind not in BACKENDS:
+    row = LLMS.get(kind)
+    if row is None:
         from arbitrag import plugins
 
         plugin = plugins.find("backends", kind)
         if plugin is None:
-            known = [*BACKENDS, *plugins.names("backends")]
-            raise unknown("backend", kind, known, hint=f"An address looks like {BACKENDS['openai'].address}.")
-        model = plugin.made(rest, **options)
-        return model
-    backend = BACKENDS[kind]
-    if backend.bare:
-        model = backend.open(**options)
-        return model
-    if not rest:
-        raise UsageError(f"'{address}' names no model; an address looks like {backend.address}")
-    if backend.settings:
+            known = [*LLMS, *plugins.names("backends")]
+            raise unknown("backend", kind, known, hint=f"An address looks like {LLMS['openai'].example}.")
+        made: LLM = plugin.made(rest, **options)
+        return made
+    if row.needs_name and not rest:
+        raise UsageError(f"'{address}' names no model; an address looks like {row.example}")
+    if row.settings is not None:
         rest, _, settings = rest.partition("?")
-        options = {**_settings(kind, settings), **options}
-    if source is not None:
-        options.update(backend.from_file)
-    model = backend.open(rest, **options)
-    return model
+        options = {**_settings(kind, row.settings, settings), **options}
+    options |= row.from_file if source is not None else {}
+    opened: LLM = row.open(*([rest] if row.needs_name else []), **options)
+    return opened
 
 
-def _settings(kind: str, text: str) -> dict[str, Any]:
+def _settings(kind: str, known: Mapping[str, type], text: str) -> dict[str, Any]:
     """``dtype=bfloat16&deterministic=true`` as options of a backend; raises UsageError for a strange name or value."""
-    known = BACKENDS[kind].settings
     found: dict[str, Any] = {}
     for pair in filter(None, text.split("&")):
         key, _, value = pair.partition("=")

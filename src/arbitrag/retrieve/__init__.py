@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
-from arbitrag.registry import Opener
+from arbitrag.registry import INDEXES
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.index.manifest import FILE, VECTORS, VECTORS_FILE, corrupt, read_manifest
 from arbitrag.security.trust import FromFile
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["bm25", "dense", "hybrid"]
 LAB = "lab"  # the address of the embedded world's documents
-WORLD = Opener("lab (the documents of the embedded world)", "arbitrag.lab.model:open_world", bare=True)
 MODES: tuple[Mode, ...] = get_args(Mode)
 # Two letters at least: C:\docs.idx is a path.
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9+]+):(.*)", re.DOTALL)
@@ -35,9 +34,9 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     which is what an index with vectors does without a choice). Its encoder is the one that it was made with: the
     index names it, and where it is not on this machine it has to be given (see ``trust``).
 
-    A server's address is one of ``servers.KINDS``, with ``?table=``, ``mode=`` or ``text_field=`` at its end where they
-    are wanted; what else stands there goes to the server's driver. ``encoder`` is what the vectors were made
-    with, and stays the caller's to close; a path needs none. A path that exists is always a path.
+    A server's address is one of ``arbitrag.registry.INDEXES``, with ``?table=``, ``mode=`` or ``text_field=`` at its
+    end where they are wanted; what else stands there goes to the server's driver. ``encoder`` is what the vectors were
+    made with, and stays the caller's to close; a path needs none. A path that exists is always a path.
 
     Raises UsageError for an unknown kind or an encoder that must be given, MissingExtra when its packages are not
     installed, IndexFileError for an index that is missing, corrupt or of another version or encoder, BackendError for
@@ -46,7 +45,7 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     if address == LAB and not os.path.exists(LAB):
         if mode not in (None, "bm25"):
             raise UsageError(f"the lab's world is searched by bm25 only; got mode={mode}")
-        world: Retriever = WORLD.open()
+        world: Retriever = INDEXES[LAB].open()
         return world
     found = _KIND.fullmatch(address) if isinstance(address, str) else None
     if found is None or os.path.exists(address):  # False, not an error, for a text too long to be a path

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arbitrag.errors import UsageError
+from arbitrag.registry import ENCODERS, LLMS
 from arbitrag.security.addresses import Url, shown, split_server
 from arbitrag.text import one_line
 
 CACHE_FILE = "responses.sqlite"
-IN_PROCESS = frozenset(["lab", "hash", "hf", "st", "bge-m3", "onnx"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ class FromFile:
 def is_local(address: str) -> bool:
     """Whether a model or an encoder is in this process, or behind a loopback address."""
     kind, _, rest = address.partition(":")
-    if kind == "openai":
+    rows = [table[kind] for table in (LLMS, ENCODERS) if kind in table]
+    if any(row.server for row in rows):
         return _is_loopback(split_server(rest)[1])
-    return kind in IN_PROCESS and is_local_path(rest)
+    return bool(rows) and is_local_path(rest)
 
 
 def is_local_path(text: str) -> bool:

@@ -110,7 +110,7 @@ def test_what_cannot_be_built_is_one_line(
     assert "--into says where examples come" in told("--llm", "lab", "--into", "x.md")
     assert "unknown backend 'labb'" in told("--llm", "labb")
     monkeypatch.setattr(model, "manifest", lambda: replace(LAB, world=None))
-    assert "give a lab model that was: --llm onnx:FOLDER" in told("--llm", "lab")
+    assert "give a lab model that was: --llm hf:MODEL or onnx:FOLDER" in told("--llm", "lab")
     assert not out.exists()
 
 

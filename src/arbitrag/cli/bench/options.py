@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from arbitrag.cli.options import pairs_from, price_from
 from arbitrag.errors import UsageError
+from arbitrag.registry import LLMS, PLUGINS_TAKE
 from arbitrag.security.addresses import shown
 from arbitrag.security.trust import FromFile, is_local, is_local_cache, is_local_path
 from arbitrag.text import one_line
@@ -200,18 +201,18 @@ def _encoder(options: Options, opened: AsyncExitStack) -> str | Encoder | None:
 
 
 def _opened(address: str, source: FromFile | None, options: Options, concurrency: int) -> LLM:
-    from arbitrag.llm import BACKENDS, open_llm
+    from arbitrag.llm import open_llm
 
-    backend = BACKENDS.get(address.partition(":")[0])
-    takes = {"deterministic"} if backend is None else backend.run_options  # None: another package's
-    wanted: dict[str, Any] = {
+    row = LLMS.get(address.partition(":")[0])
+    takes = PLUGINS_TAKE if row is None else row.takes
+    wanted = {
         "concurrency": concurrency,
         "retries": options.retries,
         "deterministic": options.deterministic or None,
-        "own_process": None if "own_process=" in address else True,  # an address with it says so itself
+        "own_process": True if "own_process=" not in address else None,  # an address may say it itself
     }
-    found = {name: value for name, value in wanted.items() if name in takes and value is not None}
-    return open_llm(address, **({} if source is None else {"source": source}), **found)
+    passed: dict[str, Any] = {name: value for name, value in wanted.items() if name in takes and value is not None}
+    return open_llm(address, **passed, **({} if source is None else {"source": source}))
 
 
 def prices_of(llms: Sequence[str], typed: Sequence[str]) -> dict[str, str]:

@@ -240,6 +240,7 @@ def _opened_lab(
     from arbitrag.lab.model import manifest
     from arbitrag.lab.world import SEED, VERSION, open_world
     from arbitrag.llm import open_llm
+    from arbitrag.registry import in_process
 
     if version is not None:
         open_world(SEED, version)  # raises for one that is not known
@@ -250,7 +251,7 @@ def _opened_lab(
         if address == _LAB and manifest().world is None:
             raise UsageError(
                 "the embedded model was not trained on a world that can be made again, so it cannot validate one; "
-                "give a lab model that was: --llm onnx:FOLDER"
+                f"give a lab model that was: --llm {in_process()}"
             )
         if address == _LAB or folder is not None:
             found = open_checkpoint(folder, seed=seed)
@@ -266,11 +267,11 @@ def _opened_lab(
 
 def _checkpoint(address: str) -> Path | None:
     """The folder of a lab model, which its manifest shows it to be."""
-    from arbitrag.llm import BACKENDS
+    from arbitrag.registry import LLMS
 
     kind, _, rest = address.partition(":")
     folder = Path(rest.partition("?")[0])
-    return folder if kind in BACKENDS and BACKENDS[kind].folder and (folder / "manifest.json").is_file() else None
+    return folder if kind in LLMS and LLMS[kind].files and (folder / "manifest.json").is_file() else None
 
 
 def _say(built: Built, out: Path, examples: int | None, into: Path | None, *, as_json: bool) -> None:

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import typer
-
-if TYPE_CHECKING:
-    from arbitrag.registry import Opener
 
 
 def methods(incomplete: str) -> list[str]:
@@ -36,24 +30,18 @@ def settings(context: typer.Context, incomplete: str) -> list[str]:
 
 def models(incomplete: str) -> list[str]:
     """How the addresses of models begin."""
-    from arbitrag.llm import BACKENDS
+    from arbitrag.registry import LLMS, beginnings
 
-    return _beginnings(BACKENDS, incomplete)
+    return [each for each in beginnings(LLMS) if each.startswith(incomplete)]
 
 
 def encoders(incomplete: str) -> list[str]:
     """How the addresses of encoders begin."""
-    from arbitrag.encode import ENCODERS
+    from arbitrag.registry import ENCODERS, beginnings
 
-    return _beginnings(ENCODERS, incomplete)
+    return [each for each in beginnings(ENCODERS) if each.startswith(incomplete)]
 
 
 def modes(incomplete: str) -> list[str]:
     """The ways to search an index with vectors."""
     return [name for name in ("bm25", "dense", "hybrid") if name.startswith(incomplete)]
-
-
-def _beginnings(kinds: Mapping[str, Opener], incomplete: str) -> list[str]:
-    """``openai:`` where something has to follow; else the whole address."""
-    found = [kind if opener.bare else f"{kind}:" for kind, opener in kinds.items()]
-    return [each for each in found if each.startswith(incomplete)]

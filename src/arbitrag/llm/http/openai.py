@@ -46,6 +46,7 @@ from arbitrag.llm.http.probe_cache import Kept
 from arbitrag.llm.http.scoring import as_json, together
 from arbitrag.llm.http.streaming import OPTIONS
 from arbitrag.llm.tokenizer import as_text
+from arbitrag.registry import in_process
 from arbitrag.security.addresses import split_server
 from arbitrag.serialization import from_plain, to_plain
 from arbitrag.text import one_line
@@ -322,7 +323,7 @@ class OpenAILLM:
     def _needs_insides(self, what: str) -> CapabilityError:
         return CapabilityError(
             f"{what} cannot be had through an API, and {self.name} is one.\n"
-            "Run the model in this process: type --llm hf:MODEL (or onnx:FOLDER)"
+            f"Run the model in this process: type --llm {in_process()}"
         )
 
 

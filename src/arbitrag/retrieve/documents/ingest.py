@@ -16,19 +16,21 @@ from arbitrag.retrieve.index.selection import Left, Selection
 from arbitrag.retrieve.index.sources import Source
 from arbitrag.text import printable
 
-READ = "md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb, jsonl"
-_KINDS: dict[str, Reader] = {
-    **dict.fromkeys((".md", ".markdown"), readers.read_markdown),
-    **dict.fromkeys((".txt", ".text", ".rst", ""), readers.read_text),  # without a suffix: README, LICENSE
-    **dict.fromkeys((".html", ".htm", ".xhtml"), readers.read_html),
-    ".pdf": pdf.read_pdf,
-    ".docx": office.read_docx,
-    ".pptx": office.read_pptx,
-    ".xlsx": office.read_xlsx,
-    ".epub": epub.read_epub,
-    ".ipynb": notebook.read_ipynb,
-    **dict.fromkeys((".jsonl", ".ndjson"), readers.read_jsonl),
-}
+# What is read: each kind of document by its name, with its reader and its other suffixes.
+_READERS: tuple[tuple[str, Reader, tuple[str, ...]], ...] = (
+    ("md", readers.read_markdown, (".markdown",)),
+    ("txt", readers.read_text, (".text", ".rst", "")),  # without a suffix: README, LICENSE
+    ("html", readers.read_html, (".htm", ".xhtml")),
+    ("pdf", pdf.read_pdf, ()),
+    ("docx", office.read_docx, ()),
+    ("pptx", office.read_pptx, ()),
+    ("xlsx", office.read_xlsx, ()),
+    ("epub", epub.read_epub, ()),
+    ("ipynb", notebook.read_ipynb, ()),
+    ("jsonl", readers.read_jsonl, (".ndjson",)),
+)
+READ = ", ".join(name for name, _, _ in _READERS)
+_KINDS: dict[str, Reader] = {suffix: reader for name, reader, others in _READERS for suffix in (f".{name}", *others)}
 
 
 @dataclass(frozen=True, slots=True)

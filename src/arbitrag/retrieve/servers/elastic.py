@@ -25,6 +25,7 @@ import numpy as np
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
+from arbitrag.retrieve.servers.address import ServerAddress
 from arbitrag.retrieve.servers.deadline import deadline
 from arbitrag.retrieve.stored_passage import Progress, batches, from_document, other_vectors, to_document
 from arbitrag.security.addresses import Url
@@ -326,3 +327,15 @@ def _told(shown: str, secrets: Secrets) -> Iterator[None]:
     except TransportError as error:
         said = one_line(secrets.clean(str(error)), 200)
         raise BackendError(f"cannot reach {shown}: {said}\nCheck that the server runs, and its address.") from error
+
+
+def open_address(asked: ServerAddress) -> ElasticRetriever:
+    """The passages at an address; raises what ``open_index`` raises."""
+    asked.refuse("table")
+    return ElasticRetriever.open(
+        *asked.split(),
+        mode=asked.options.get("mode"),  # type: ignore[arg-type]  # open() looks at it
+        text_field=asked.options.get("text_field", "text"),
+        encoder=asked.encoder,
+        closes_encoder=asked.closes_encoder,
+    )

@@ -27,6 +27,7 @@ import numpy as np
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
+from arbitrag.retrieve.servers.address import ServerAddress
 from arbitrag.retrieve.servers.postgres_table import (
     COLUMNS,
     Layout,
@@ -374,4 +375,16 @@ def _passage(row: tuple[Any, ...], encoder: str) -> Passage:
         metadata=flat(metadata),
         embedding=None if embedding is None else np.array(embedding, np.float32),
         embedded_by="" if embedding is None else encoder,
+    )
+
+
+def open_address(asked: ServerAddress) -> PostgresRetriever:
+    """The passages at an address; raises what ``open_index`` raises."""
+    asked.refuse("text_field")
+    return PostgresRetriever.open(
+        asked.place,
+        table=asked.options.get("table", "passages"),
+        mode=asked.options.get("mode"),  # type: ignore[arg-type]  # open() looks at it
+        encoder=asked.encoder,
+        closes_encoder=asked.closes_encoder,
     )

@@ -23,6 +23,7 @@ import numpy as np
 from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
+from arbitrag.retrieve.servers.address import ServerAddress
 from arbitrag.retrieve.servers.deadline import deadline
 from arbitrag.retrieve.stored_passage import Progress, batches, from_document, other_vectors, to_document
 from arbitrag.security.addresses import Url
@@ -269,3 +270,18 @@ def _told(shown: str, secrets: Secrets) -> Iterator[None]:
     except (ApiException, QdrantException) as error:
         said = one_line(secrets.clean(str(error)), 200)
         raise BackendError(f"cannot reach {shown}: {said}\nCheck that the server runs, and its address.") from error
+
+
+def open_address(asked: ServerAddress) -> QdrantRetriever:
+    """The passages at an address; raises what ``open_index`` raises."""
+    asked.refuse("table", "mode")
+    if asked.encoder is None:
+        raise UsageError(
+            f"qdrant compares vectors; name the encoder that the collection was made with: {asked.example}"
+        )
+    return QdrantRetriever.open(
+        *asked.split(),
+        asked.encoder,
+        text_field=asked.options.get("text_field", "text"),
+        closes_encoder=asked.closes_encoder,
+    )
