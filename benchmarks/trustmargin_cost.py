@@ -46,7 +46,7 @@ def our_side(model: Any, method: Rag | TrustMargin, seed: int, run: Callable[[An
         kit = Kit.of(engine, FixedRetriever([Passage(text) for text in texts]), limits=limits)
         verdict = run(answer(question, method, kit))
         calls = verdict.trace.calls
-        read.append(max(call.read + call.reused for call in calls if call.kind == "generate"))
+        read.append(max(call.prompt_tokens for call in calls if call.kind == "generate"))
         scorings = verdict.usage.scorings
         if isinstance(method, TrustMargin) and scorings != 6:
             raise SystemExit(f"the two answers were not compared ({scorings} scorings); use another --seed")

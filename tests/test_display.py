@@ -66,7 +66,7 @@ def full(text: str) -> Verdict:
         kept=(passage, Passage(text, title=text), Passage(text)),
         dropped=(Dropped(passage, text),),
         notes=(text,),
-        usage=Usage(generations=2, scorings=6, calls=8, tokens_read=1234, seconds=0.5, money=0.25),
+        usage=Usage(generations=2, scorings=6, calls=8, prompt_tokens=1234, seconds=0.5, money=0.25),
     )
 
 
@@ -90,7 +90,7 @@ def test_what_it_says() -> None:
     told = " ".join(shown.text)
     for part in ("Question", "Answer", "Trusted evidence (method Oskar Brend)", "Passages (3 read)", "1: Oskar Brend"):
         assert part in told
-    assert "2 answers, 6 scorings · 1,234 tokens read · 0.50 s · 0.25 paid" in told
+    assert "2 answers, 6 scorings · 1,234 prompt tokens · 0.50 s · 0.25 paid" in told
     assert "(no answer)" in told
     refused = Verdict(None, Strategy.REFUSE, "no passages to read")
     assert "Answer (none) Trusted neither Why no passages to read Cost no model calls" in " ".join(seen(refused).text)

@@ -53,16 +53,16 @@ async def test_scores_come_in_the_order_asked() -> None:
 async def test_insides_are_asked_and_recorded() -> None:
     class Open(ScriptedLLM):
         async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
-            return Inspection({layer: np.full(2, layer, np.float32) for layer in layers}, Tokens(read=3))
+            return Inspection({layer: np.full(2, layer, np.float32) for layer in layers}, Tokens(prompt_tokens=3))
 
         async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
-            return Distributions(np.zeros((len(prompts), 4), np.float32), Tokens(read=5))
+            return Distributions(np.zeros((len(prompts), 4), np.float32), Tokens(prompt_tokens=5))
 
     kit = kit_of(Open())
     states = (await kit.llm.inspect(Prompt.user("x"), [0, 2])).states
     assert {layer: state.tolist() for layer, state in states.items()} == {0: [0, 0], 2: [2, 2]}
     assert (await kit.llm.next_token([Prompt.user("x"), Prompt.user("y")])).logprobs.shape == (2, 4)
-    assert [(call.kind, call.read) for call in kit.recorder.calls] == [("inspect", 3), ("next_token", 5)]
+    assert [(call.kind, call.prompt_tokens) for call in kit.recorder.calls] == [("inspect", 3), ("next_token", 5)]
     assert kit.recorder.calls[0].request["layers"] == [0, 2]
 
 

@@ -127,7 +127,7 @@ def _asks(newcomer: Newcomer) -> None:
     assert told["Why"] == "only the passages were asked"
     assert told["Evidence"] == "Mara Lindqvist"
     assert told["Passages"] == "2 read   [1] harbour.md:1   [2] lighthouse.txt:1"
-    assert re.fullmatch(r"1 answer · \d+ tokens read, 2 written · \d+\.\d\d s", told["Cost"])
+    assert re.fullmatch(r"1 answer · \d+ prompt tokens, 2 completion · \d+\.\d\d s", told["Cost"])
 
     plain = json.loads(
         newcomer.types("ask", QUESTION, "--index", "docs.idx", "--llm", newcomer.llm, "--method", "rag", "--json")

@@ -89,7 +89,7 @@ async def test_a_verdict_carries_its_question_method_cost_and_trace() -> None:
     assert trace.limits == {"context_tokens": 500, "answer_tokens": 9, "writing_tokens": 256}
     assert set(trace.prompts["llm"]) == {"direct/answer", "rag/answer", "trustmargin/passages_only"}
     assert [call.kind for call in trace.calls] == ["retrieve", "fit", "generate", "generate", "score", "score", "score"]
-    assert verdict.usage.tokens_read == sum(call.read for call in trace.calls) > 0
+    assert verdict.usage.prompt_tokens == sum(call.prompt_tokens for call in trace.calls) > 0
     assert trace.decisions == verdict.decisions
     assert trace.arbitrag == arbitrag.__version__
     assert kit.recorder.calls == []

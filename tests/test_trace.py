@@ -43,15 +43,16 @@ def test_usage_sums_what_was_asked_of_models() -> None:
     calls = [
         call(1, 2, "retrieve"),
         call(3, 4, "fit"),
-        call(5, 7, read=100, written=5, money=0.25),
-        call(6, 8, "score", read=40, reused=60, money=0.5),
-        call(9, 10, "inspect", read=7, money=0.0),
-        call(11, 12, "next_token", read=8, money=0.0),
+        call(5, 7, prompt_tokens=100, completion_tokens=5, money=0.25),
+        call(6, 8, "score", prompt_tokens=100, cached_tokens=60, money=0.5),
+        call(9, 10, "inspect", prompt_tokens=7, money=0.0),
+        call(11, 12, "next_token", prompt_tokens=8, money=0.0),
     ]
     usage = usage_of(calls, 1.5)
     assert (usage.generations, usage.scorings, usage.inspections) == (1, 2, 2)
     assert (usage.calls, usage.steps) == (4, 3)
-    assert (usage.tokens_read, usage.tokens_reused, usage.tokens_written) == (155, 60, 5)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens) == (215, 60, 5)
+    assert usage.uncached_tokens == 155
     assert (usage.seconds, usage.money) == (1.5, 0.75)
 
 
@@ -79,14 +80,14 @@ def later(result: Result | Exception) -> Callable[[], Awaitable[Result]]:
 
 async def test_a_call_is_kept_with_its_cost() -> None:
     recorder = Recorder()
-    tokens = Tokens(read=1000, reused=2000, written=10)
+    tokens = Tokens(prompt_tokens=3000, cached_tokens=2000, completion_tokens=10)
     answer = Generation("Mira", "stop", tokens=tokens, cached=True, computed=Tokens(3000, 0, 10))
-    part = Part("m", Price(read=2.0, written=8.0, reused=0.5))
+    part = Part("m", Price(prompt=2.0, completion=8.0, cached=0.5))
     assert await recorder.call("generate", "llm", part, {"prompt": "p"}, later(answer)) is answer
     (kept,) = recorder.calls
     assert kept.result == {"text": "Mira", "finish": "stop", "logprobs": None}
     assert (kept.model, kept.role, kept.request, kept.error) == ("m", "llm", {"prompt": "p"}, "")
-    assert (kept.read, kept.reused, kept.written, kept.cached) == (1000, 2000, 10, True)
+    assert (kept.prompt_tokens, kept.cached_tokens, kept.completion_tokens, kept.cached) == (3000, 2000, 10, True)
     assert kept.computed == Tokens(3000, 0, 10)
     assert kept.money == pytest.approx((1000 * 2 + 2000 * 0.5 + 10 * 8) / 1e6)
     assert (kept.began, kept.ended) == (1, 2)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from arbitrag.cli import results
 from arbitrag.evaluate.run import runfile
 from arbitrag.llm import cache
+from arbitrag.llm.base import Tokens
+from arbitrag.replay import load_trace
 from arbitrag.retrieve.index import manifest, vectors
 from arbitrag.storage.checksums import KEY
 from arbitrag.testing import ScriptedServer
@@ -98,6 +101,56 @@ def test_a_trace(tmp_path: Path, command: Command) -> None:
     _is_refused(command("replay", path), LATER, f"reads format {FORMAT}", "--trace")
 
 
+def test_a_trace_of_format_1_is_read(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "trace.json"
+    with ScriptedServer() as server:
+        words = ("ask", "Who?", "--llm", f"openai:m@{server.base_url}", "--method", "direct", "--trace", path)
+        assert command(*words).status == 0
+    (call,) = json.loads(path.read_text())["calls"]
+    counts = {name: call.pop(name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")}
+    assert counts["prompt_tokens"] > 2
+    old = {"read": counts["prompt_tokens"] - 2, "reused": 2, "written": counts["completion_tokens"]}
+    _write(path, {"format": 1, "calls": [{**call, **old, "computed": {"read": 7, "reused": 4, "written": 1}}]})
+    (found,) = load_trace(path).calls
+    assert (found.prompt_tokens, found.cached_tokens) == (counts["prompt_tokens"], 2)
+    assert found.completion_tokens == counts["completion_tokens"]
+    assert found.computed == Tokens(prompt_tokens=11, cached_tokens=4, completion_tokens=1)
+    assert json.loads(command("replay", path, "--json").out)["answer"] == "yes"
+
+
+def test_a_response_cache_of_version_1_is_read_and_becomes_version_2(tmp_path: Path, command: Command) -> None:
+    with ScriptedServer() as server:
+        words = ("ask", "Who?", "--llm", f"openai:m@{server.base_url}", "--method", "direct", "--cache", tmp_path)
+        prompt = json.loads(command(*words, "--json").out)["usage"]["prompt_tokens"]
+        with closing(sqlite3.connect(tmp_path / cache.FILE, isolation_level=None)) as connection:
+            ((text,),) = connection.execute("SELECT answer FROM responses").fetchall()
+            kept = {"answer": json.loads(text)["answer"], "tokens": {"read": prompt - 2, "reused": 2, "written": 1}}
+            connection.execute("UPDATE responses SET answer = ?", (json.dumps(kept),))
+        _numbered(tmp_path / cache.FILE, 1)
+        usage = json.loads(command(*words, "--json").out)["usage"]
+    assert (usage["prompt_tokens"], usage["cached_tokens"], usage["completion_tokens"]) == (prompt, prompt, 0)
+    with closing(sqlite3.connect(tmp_path / cache.FILE)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+@pytest.mark.parametrize("number", [None, LATER])
+def test_rows_of_verdicts(tmp_path: Path, command: Command, number: int | None) -> None:
+    asked, out = tmp_path / "asked.txt", tmp_path / "rows.jsonl"
+    asked.write_text("Who?\n")
+    words = ("ask", "--questions", asked, "-o", out, "--llm", "lab", "--method", "direct")
+    assert command(*words).status == 0
+    row = json.loads(out.read_text())
+    assert row["run"].pop("format") == results.FORMAT
+    row = {key: value for key, value in row.items() if key != KEY}
+    out.write_text(json.dumps({**row, "run": {**row["run"], **({} if number is None else {"format": number})}}) + "\n")
+    before = out.read_text()
+    ran = command(*words)
+    assert (ran.status, ran.out) == (2, "")
+    assert f"line 1 is a row of format {number or 1}; this Arbitrag goes on with format {results.FORMAT}" in ran.err
+    assert "Give -o another file" in ran.err
+    assert out.read_text() == before
+
+
 def test_a_model_folder(tmp_path: Path, command: Command) -> None:
     from arbitrag.lab import model
     from arbitrag.storage.model_manifest import FORMAT as MODEL
@@ -138,6 +191,7 @@ def test_the_page_names_every_format_and_its_number(repository: Path) -> None:
         ("run file", runfile.VERSION),
         ("response cache", cache.VERSION),
         ("trace", FORMAT),
+        ("rows of `ask -o`", results.FORMAT),
     ):
         assert f"| {name} | {number} |" in page
 

@@ -247,7 +247,7 @@ def _verdicts(rng: random.Random) -> None:
         kept=(passage,),
         dropped=(Dropped(passage, text(rng, 6)),),
         notes=(text(rng, 9),),
-        usage=Usage(generations=1, calls=1, tokens_read=2**62),
+        usage=Usage(generations=1, calls=1, prompt_tokens=2**62),
     )
     shown = render(verdict, rng.choice([40, 60, 100]))
     expect(not _CONTROLS.search(shown), f"not printable: {_CONTROLS.findall(shown)!r}")
@@ -324,7 +324,7 @@ def _responses(rng: random.Random) -> None:
     with suppress(BackendError):
         found = responses.generation(answer, max_tokens=rng.choice([1, 32]), logprobs=rng.random() < 0.5)
         tokens = found.tokens
-        for count in (tokens.read, tokens.reused, tokens.written):
+        for count in (tokens.prompt_tokens, tokens.cached_tokens, tokens.completion_tokens):
             expect(isinstance(count, int) and 0 <= count < 2**53, f"a count of {str(count)[:40]}")
         expect(all(math.isfinite(value) and value <= 0 for value in found.logprobs or ()), "a strange logprob")
     with suppress(BackendError):

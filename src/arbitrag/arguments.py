@@ -40,7 +40,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "wording": (_is(str, Path), "the path of a folder"),
     "cache": (_is(str, Path), "the path of a folder"),
     "form": (lambda value: value in get_args(Form), "'short' or 'long'"),
-    "price": (_is(Price), "Price(read=..., written=...) of arbitrag.llm.base"),
+    "price": (_is(Price), "Price(prompt=..., completion=...) of arbitrag.llm.base"),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from typing import Protocol
 
 from arbitrag.text import one_line, printable
 from arbitrag.types import Passage, Strategy, Usage, Verdict
@@ -21,6 +22,17 @@ TRUSTED = {
 _EXCERPT = 300  # characters of a passage
 
 
+class TokenCounts(Protocol):
+    """What has token counts: a usage or a call."""
+
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def cached_tokens(self) -> int: ...
+    @property
+    def completion_tokens(self) -> int: ...
+
+
 def cost(usage: Usage) -> str:
     """What an answer cost, in words."""
     if not usage.calls:
@@ -30,14 +42,16 @@ def cost(usage: Usage) -> str:
         _counted(usage.scorings, "scoring"),
         _counted(usage.inspections, "inspection"),
     ]
-    tokens = [
-        f"{usage.tokens_read:,} tokens read",
-        f"{usage.tokens_reused:,} reused" if usage.tokens_reused else "",
-        f"{usage.tokens_written:,} written" if usage.tokens_written else "",
-    ]
     money = "" if usage.money is None else f"{usage.money:.6f}".rstrip("0").rstrip(".") + " paid"
-    parts = [", ".join(filter(None, calls)), ", ".join(filter(None, tokens)), f"{usage.seconds:.2f} s", money]
+    parts = [", ".join(filter(None, calls)), token_counts(usage), f"{usage.seconds:.2f} s", money]
     return " · ".join(filter(None, parts))
+
+
+def token_counts(used: TokenCounts) -> str:
+    """Token counts in words: ``192 prompt tokens (125 cached), 4 completion``."""
+    cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
+    completion = f", {used.completion_tokens:,} completion" if used.completion_tokens else ""
+    return f"{used.prompt_tokens:,} prompt token{'' if used.prompt_tokens == 1 else 's'}{cached}{completion}"
 
 
 def html(verdict: Verdict) -> str:

@@ -39,7 +39,7 @@ from arbitrag.stages.long_form import written_out
 from arbitrag.storage.checksums import KEY, seal, unseal
 from arbitrag.storage.files import write_text
 from arbitrag.text import one_line
-from arbitrag.trace import FORMAT, Call, Kind, Named, Recorder, Result, Trace, decode
+from arbitrag.trace import FORMAT, READABLE, Call, Kind, Named, Recorder, Result, Trace, as_current, decode
 from arbitrag.types import Question, Verdict
 
 R = TypeVar("R", bound=Result)
@@ -60,7 +60,7 @@ def load_trace(path: str | Path) -> Trace:
         raise TraceError(f"{path} is not a trace: not valid JSON ({one_line(str(error))})") from None
     if not isinstance(plain, dict) or "format" not in plain:
         raise TraceError(f"{path} is not a trace; make one with: arbitrag ask ... --trace FILE")
-    if plain["format"] != FORMAT:
+    if plain["format"] not in READABLE:
         raise TraceError(
             f"{path} has trace format {one_line(str(plain['format']))}; this Arbitrag reads format {FORMAT}. "
             "Ask again with --trace to make a new one"
@@ -73,8 +73,8 @@ def load_trace(path: str | Path) -> Trace:
             f"delete the line '{KEY}' in it"
         ) from None
     try:
-        return from_plain(Trace, plain)
-    except ValueError as error:
+        return from_plain(Trace, as_current(plain))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TraceError(f"{path} is not a trace: {one_line(str(error), 200)}") from None
 
 

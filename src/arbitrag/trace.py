@@ -16,12 +16,13 @@ from arbitrag.encode.base import Vectors
 from arbitrag.encode.similarity import Similarities
 from arbitrag.llm import results
 from arbitrag.llm.base import Generation, Scores, Tokens
-from arbitrag.llm.results import ModelResult, decode_array, encode_array, money_of
+from arbitrag.llm.results import ModelResult, decode_array, encode_array, money_of, tokens_of_format_1
 from arbitrag.serialization import from_plain, to_plain
 from arbitrag.truncation import Fit
 from arbitrag.types import Decision, Passage, Question, Usage
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # 1 counted prompt tokens without the cached ones
 
 Kind = Literal["generate", "score", "inspect", "next_token", "retrieve", "fit", "embed", "compare"]
 Result = ModelResult | Fit | Vectors | Similarities | tuple[Passage, ...]
@@ -35,7 +36,8 @@ class Call:
 
     ``request`` and ``result`` are plain JSON values; a failed call has an ``error`` and no result. A ``cached`` one was
     answered from a cache, and ``computed`` is what the answer cost when it was computed. ``doubt`` says what of a
-    server's report on tokens was not counted, or that tokens were estimated.
+    server's report on tokens was not counted, or that tokens were estimated. ``prompt_tokens`` include
+    ``cached_tokens``.
     """
 
     kind: Kind
@@ -44,9 +46,9 @@ class Call:
     request: Mapping[str, Any]
     result: Any = None
     error: str = ""
-    read: int = 0
-    reused: int = 0
-    written: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
     money: float | None = None
     seconds: float = 0.0
     cached: bool = False
@@ -80,6 +82,24 @@ class Trace:
     format: int = FORMAT
 
 
+def as_current(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON of a trace of format 1 as one of this format; that of another format as it is.
+
+    Format 1 counted prompt tokens without the cached ones, under other names. Raises ValueError, TypeError, KeyError or
+    AttributeError for what is no trace.
+    """
+    if plain.get("format") != 1:
+        return plain
+    return {**plain, "format": FORMAT, "calls": [_call_of_format_1(call) for call in plain.get("calls", ())]}
+
+
+def _call_of_format_1(plain: Mapping[str, Any]) -> dict[str, Any]:
+    computed = plain.get("computed") and to_plain(tokens_of_format_1(plain["computed"]))
+    counts = tokens_of_format_1({name: plain.get(name, 0) for name in ("read", "reused", "written")})
+    kept = {name: value for name, value in plain.items() if name not in ("read", "reused", "written")}
+    return {**kept, **to_plain(counts), "computed": computed}
+
+
 def critical_path(calls: Sequence[Call]) -> int:
     """The most calls that had to wait for one another: the longest chain in which each began after the last ended.
 
@@ -102,9 +122,9 @@ def usage_of(calls: Sequence[Call], seconds: float) -> Usage:
         inspections=sum(call.kind in ("inspect", "next_token") for call in asked),
         calls=len(asked),
         steps=critical_path(asked),
-        tokens_read=sum(call.read for call in asked),
-        tokens_reused=sum(call.reused for call in asked),
-        tokens_written=sum(call.written for call in asked),
+        prompt_tokens=sum(call.prompt_tokens for call in asked),
+        cached_tokens=sum(call.cached_tokens for call in asked),
+        completion_tokens=sum(call.completion_tokens for call in asked),
         seconds=seconds,
         money=None if not prices or None in prices else sum(price for price in prices if price is not None),
     )
@@ -175,10 +195,17 @@ def _cost(result: Result, part: Named) -> dict[str, Any]:
     if isinstance(result, tuple | Vectors | Similarities):
         return {}
     tokens = result.tokens
-    cost = {"read": tokens.read, "reused": tokens.reused, "written": tokens.written}
     money = money_of(tokens, getattr(part, "price", None))
     doubt = result.doubt if isinstance(result, Generation | Scores) else ""
-    return {**cost, "money": money, "cached": result.cached, "computed": result.computed, "doubt": doubt}
+    return {
+        "prompt_tokens": tokens.prompt_tokens,
+        "cached_tokens": tokens.cached_tokens,
+        "completion_tokens": tokens.completion_tokens,
+        "money": money,
+        "cached": result.cached,
+        "computed": result.computed,
+        "doubt": doubt,
+    }
 
 
 def encode(result: Result) -> Any:

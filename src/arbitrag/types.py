@@ -155,8 +155,9 @@ class Usage:
     """What an answer cost.
 
     ``calls`` are requests to a model; ``steps`` are those on the critical path, the longest chain in which each
-    waited for the one before. Tokens: ``read`` were computed, ``reused`` came from a prefix or response cache,
-    ``written`` were generated. ``money`` is in the currency of the price given to the backend, None without one.
+    waited for the one before. Tokens are counted as in OpenAI's usage: ``prompt_tokens`` include ``cached_tokens``,
+    those taken from a prefix or response cache; ``completion_tokens`` were generated. ``money`` is in the currency of
+    the price given to the backend, None without one.
     """
 
     generations: int = 0
@@ -164,11 +165,16 @@ class Usage:
     inspections: int = 0
     calls: int = 0
     steps: int = 0
-    tokens_read: int = 0
-    tokens_reused: int = 0
-    tokens_written: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
     seconds: float = 0.0
     money: float | None = None
+
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens that were computed."""
+        return self.prompt_tokens - self.cached_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from arbitrag.cli.results import FORMAT
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Prompt
 from arbitrag.storage.lock import Lock
@@ -77,6 +78,7 @@ def test_a_row_says_how_it_was_made(script: Script, questions: Path, command: Co
     (row, *_) = rows(command("ask", *DIRECT, "--questions", questions).out)
     wording = row["run"].pop("wording")
     assert row["run"] == {
+        "format": FORMAT,
         "method": "direct",
         "settings": {},
         "llm": "lab",
@@ -387,7 +389,7 @@ def test_questions_stop_before_a_limit_and_go_on(
     asked = ("ask", *DIRECT, "--questions", questions, "--concurrency", "1", "-o", out)
     first = command(*asked, "--max-tokens", "100")
     made = rows(out.read_text())
-    spent = sum(row["usage"]["tokens_read"] + row["usage"]["tokens_written"] for row in made)
+    spent = sum(row["usage"]["prompt_tokens"] + row["usage"]["completion_tokens"] for row in made)
     assert (first.status, 0 < len(made) < 5, spent <= 100) == (3, True, True)
     left = f"{5 - len(made)} of 5 questions are left; run"
     assert f"Stopped before --max-tokens 100: {spent} tokens were spent; {left}" in first.err

@@ -126,7 +126,7 @@ def test_asking_the_embedded_world(command: Command) -> None:
     assert (ran.status, ran.err) == (0, "")
     assert re.match(r"Answer    .* trusted: \w+\nWhy       ", ran.out)
     assert re.search(r"^Passages  \d+ read   \[1\] \S+\.md", ran.out, re.MULTILINE)
-    assert re.search(r"^Cost      2 answers.* tokens read.* s$", ran.out, re.MULTILINE)
+    assert re.search(r"^Cost      2 answers.* prompt tokens.* s$", ran.out, re.MULTILINE)
 
 
 def test_without_a_question_a_person_is_told_how_to_ask(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,15 +207,15 @@ def test_a_server_is_asked_and_its_price_counted(rows: Path, command: Command) -
         )
     verdict = json.loads(ran.out)
     assert verdict["answer"] == "Mira"
-    assert verdict["usage"]["money"] == verdict["usage"]["tokens_read"] > 0
+    assert verdict["usage"]["money"] == verdict["usage"]["prompt_tokens"] > 0
 
 
 def test_a_cache_answers_the_second_time(rows: Path, tmp_path: Path, command: Command) -> None:
     asked = ("ask", "Who directed it?", "--llm", "lab", "--passages", rows, "--cache", tmp_path / "cache", "--json")
     first, second = (json.loads(command(*asked).out) for _ in range(2))
     assert second["answer"] == first["answer"]
-    assert first["usage"]["tokens_read"] > 0
-    assert second["usage"]["tokens_read"] == 0
+    assert first["usage"]["prompt_tokens"] > first["usage"]["cached_tokens"]
+    assert second["usage"]["prompt_tokens"] == second["usage"]["cached_tokens"] > 0
 
 
 def test_methods(command: Command) -> None:

@@ -42,12 +42,21 @@ def test_other_kinds_and_failures() -> None:
     plain = {"text": "q", "messages": [], "lead": ""}
     trace = Trace(Question("q"), "own", {}, "a", "a", "", {}, {})
     calls = (
-        Call("inspect", "llm", "a", {"prompt": plain, "layers": [1]}, {"1": {"shape": [2]}}, read=7, cached=True),
+        Call(
+            "inspect",
+            "llm",
+            "a",
+            {"prompt": plain, "layers": [1]},
+            {"1": {"shape": [2]}},
+            prompt_tokens=7,
+            cached_tokens=7,
+            cached=True,
+        ),
         Call("generate", "llm", "a", {"prompt": plain}, error=f"{BackendError.__name__}: down\x1b[0m", began=1),
     )
     text = explained(replace(trace, calls=calls))
     assert text.split("\n\n")[1:] == [
-        "Call 1    inspect by llm · 7 read, from the cache, 0.000 s\n"
+        "Call 1    inspect by llm · 7 prompt tokens (7 cached), from the cache, 0.000 s\n"
         "  text    │ q\n"
         '  asked   │ {"layers": [1]}\n'
         '  got     │ {"1": {"shape": [2]}}',

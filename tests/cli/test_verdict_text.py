@@ -6,7 +6,7 @@ from arbitrag.types import Candidate, Cut, Dropped, Passage, Strategy, Usage, Ve
 
 MEMORY = Candidate("Mira Talven", Strategy.MEMORY)
 EVIDENCE = Candidate("Oskar Brend", Strategy.EVIDENCE)
-COST = Usage(2, 6, 0, 5, 2, 1912, 9420, 0, 0.412)
+COST = Usage(2, 6, 0, 5, 2, 11332, 9420, 0, 0.412)
 
 
 def passages(count: int) -> tuple[Passage, ...]:
@@ -25,7 +25,7 @@ def test_a_verdict() -> None:
         "          does not bind it to them (binding -0.62): margin -4.62, threshold -1.50",
         "Memory    Mira Talven                        Evidence  Oskar Brend",
         "Passages  2 read   [1] films/1.md:1   [2] films/2.md:2",
-        "Cost      2 answers, 6 scorings · 1,912 tokens read, 9,420 reused · 0.41 s",
+        "Cost      2 answers, 6 scorings · 11,332 prompt tokens (9,420 cached) · 0.41 s",
     ]
 
 
@@ -80,7 +80,7 @@ def test_no_line_is_longer_than_the_terminal() -> None:
         "w" * 300,
         candidates=(Candidate(long, Strategy.MEMORY), EVIDENCE),
         kept=(Passage("x", source="deep/" * 50), Passage("x", title="t" * 200), Passage("x")),
-        usage=Usage(2, 6, 1, 5, 2, 1912345, 9420123, 812345, 0.412, 0.00123),
+        usage=Usage(2, 6, 1, 5, 2, 11332468, 9420123, 812345, 0.412, 0.00123),
     )
     text = render(verdict, 70)
     assert max(map(len, text.split("\n"))) <= 70
@@ -105,8 +105,11 @@ def test_untrusted_text_cannot_act_on_the_terminal() -> None:
 
 
 def test_costs_in_words() -> None:
-    assert cost(Usage(1, 0, 0, 1, 1, 10, 0, 3, 1.0)) == "1 answer · 10 tokens read, 3 written · 1.00 s"
-    assert cost(Usage(0, 1, 2, 3, 1, 0, 5, 0, 0.004)) == "1 scoring, 2 inspections · 0 tokens read, 5 reused · 0.00 s"
+    assert cost(Usage(1, 0, 0, 1, 1, 10, 0, 3, 1.0)) == "1 answer · 10 prompt tokens, 3 completion · 1.00 s"
+    cached = cost(Usage(0, 1, 2, 3, 1, 5, 5, 0, 0.004))
+    assert cached == "1 scoring, 2 inspections · 5 prompt tokens (5 cached) · 0.00 s"
+    both = cost(Usage(2, 6, 0, 8, 3, 192, 125, 4, 0.02))
+    assert both == "2 answers, 6 scorings · 192 prompt tokens (125 cached), 4 completion · 0.02 s"
     assert cost(Usage(1, calls=1, money=0.0012)).endswith(" · 0.0012 paid")
     assert cost(Usage(1, calls=1, money=0.0)).endswith(" · 0 paid")
     assert cost(Usage(1, calls=1, money=20.0)).endswith(" · 20 paid")

@@ -34,11 +34,11 @@ class Counting(ScriptedLLM):
     async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
         self.calls += 1
         states = {layer: np.array([layer, 0.1, -1e-30], dtype=np.float32) for layer in layers}
-        return Inspection(states, Tokens(read=5, reused=2))
+        return Inspection(states, Tokens(prompt_tokens=7, cached_tokens=2))
 
     async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
         self.calls += 1
-        return Distributions(np.full((len(prompts), 4), -1.1, dtype=np.float32), Tokens(read=7))
+        return Distributions(np.full((len(prompts), 4), -1.1, dtype=np.float32), Tokens(prompt_tokens=7))
 
 
 async def test_a_repeated_request_is_answered_from_disk(tmp_path: Path) -> None:
@@ -47,9 +47,9 @@ async def test_a_repeated_request_is_answered_from_disk(tmp_path: Path) -> None:
     first = await cached.generate(HELLO, Sampling())
     again = await cached.generate(HELLO, Sampling())
     await cached.aclose()
-    assert (first.text, first.cached, first.tokens) == ("answer 1", False, Tokens(read=2, written=2))
-    assert (again.text, again.cached, again.tokens) == ("answer 1", True, Tokens(reused=2))
-    assert (first.computed, again.computed) == (None, Tokens(read=2, written=2))
+    assert (first.text, first.cached, first.tokens) == ("answer 1", False, Tokens(prompt_tokens=2, completion_tokens=2))
+    assert (again.text, again.cached, again.tokens) == ("answer 1", True, Tokens(prompt_tokens=2, cached_tokens=2))
+    assert (first.computed, again.computed) == (None, Tokens(prompt_tokens=2, completion_tokens=2))
     assert again.finish == "stop"
     assert backend.calls == 1
     reopened = CachedLLM(Counting(), tmp_path / "made" / "here")
@@ -111,7 +111,7 @@ async def test_likelihoods_come_back_exactly(tmp_path: Path) -> None:
     cached.close()
     assert again.likelihoods == first.likelihoods
     assert again.means == (-1.0 / 3, -2.0 / 3)
-    assert (again.cached, again.tokens) == (True, Tokens(reused=2))
+    assert (again.cached, again.tokens) == (True, Tokens(prompt_tokens=2, cached_tokens=2))
     assert not other.cached
 
 
@@ -124,9 +124,9 @@ async def test_arrays_come_back_exactly(tmp_path: Path) -> None:
     cached.close()
     assert list(inside.states) == [0, 3]
     np.testing.assert_array_equal(inside.states[3], np.array([3, 0.1, -1e-30], dtype=np.float32))
-    assert (inside.cached, inside.tokens) == (True, Tokens(reused=7))
+    assert (inside.cached, inside.tokens) == (True, Tokens(prompt_tokens=7, cached_tokens=7))
     np.testing.assert_array_equal(after.logprobs, np.full((2, 4), -1.1, dtype=np.float32))
-    assert (after.cached, after.tokens) == (True, Tokens(reused=7))
+    assert (after.cached, after.tokens) == (True, Tokens(prompt_tokens=7, cached_tokens=7))
 
 
 class Gated(ScriptedLLM):

@@ -111,13 +111,13 @@ async def test_methods_run_and_likelihoods_are_refused(base_url: str, model: Pat
         # what the model says is the lab's business; that a real server was asked and answered is ours
         from_memory = await answer(question, Direct(), kit)
         assert from_memory.strategy in (Strategy.MEMORY, Strategy.REFUSE)
-        assert 1 <= from_memory.usage.tokens_written <= 8
-        assert from_memory.usage.tokens_read > 10
+        assert 1 <= from_memory.usage.completion_tokens <= 8
+        assert from_memory.usage.prompt_tokens > 10
 
         from_passages = await answer(question, Rag(k=2), kit)
         assert from_passages.kept == tuple(PASSAGES)
         assert from_passages.strategy in (Strategy.EVIDENCE, Strategy.REFUSE)
-        assert from_passages.usage.tokens_read > from_memory.usage.tokens_read
+        assert from_passages.usage.prompt_tokens > from_memory.usage.prompt_tokens
 
         again = await answer(question, Rag(k=2), kit)
         assert again.candidates == from_passages.candidates  # greedy means greedy there too

@@ -10,6 +10,7 @@ import pytest
 from arbitrag.cli.results import ResultFile
 from arbitrag.errors import DataError
 from arbitrag.evaluate.run import runfile
+from arbitrag.evaluate.run.rows import upgrade
 from arbitrag.llm.cache import FILE, CachedLLM
 from arbitrag.storage.files import check_writable, open_plain, replacing, write_text
 from arbitrag.storage.lock import Lock
@@ -134,7 +135,7 @@ class TestLinksThatWerePlanted:
         runfile.create(real, "CREATE TABLE t (a);")
         link.symlink_to(real)
         with pytest.raises(DataError, match=r"it is a link to .*real\.db"):
-            runfile.writer(link)
+            runfile.writer(link, upgrade)
         runfile.reader(link).close()  # reading is no harm
         link.unlink()
         link.symlink_to(tmp_path / "made")

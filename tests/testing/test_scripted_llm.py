@@ -16,7 +16,11 @@ async def test_replies_in_the_order_of_the_calls() -> None:
     llm = ScriptedLLM(["one two three", "four"])
     first = await llm.generate(HELLO, Sampling(max_tokens=2))
     second = await llm.generate(HELLO, Sampling())
-    assert (first.text, first.finish, first.tokens) == ("one two", "length", Tokens(read=4, written=2))
+    assert (first.text, first.finish, first.tokens) == (
+        "one two",
+        "length",
+        Tokens(prompt_tokens=4, completion_tokens=2),
+    )
     assert (second.text, second.finish) == ("four", "stop")
     assert llm.prompts == [HELLO, HELLO]
     with pytest.raises(BackendError, match="no more replies"):

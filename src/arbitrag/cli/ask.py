@@ -101,7 +101,7 @@ def ask(
         typer.Option("--answer", metavar="short|long", help="Long: also in sentences that cite the passages."),
     ] = Form.SHORT,
     price: Annotated[
-        str | None, typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens of --llm.")
+        str | None, typer.Option("--price", metavar="PROMPT,COMPLETION", help="Money per million tokens of --llm.")
     ] = None,
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,

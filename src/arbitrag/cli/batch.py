@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.cli.options import Parts
-from arbitrag.cli.results import ResultFile
+from arbitrag.cli.results import FORMAT, ResultFile
 from arbitrag.cli.terminal.output import complain, progress, say_json, waiting
 from arbitrag.data.asking import Asked
 from arbitrag.errors import BudgetError
@@ -142,7 +142,7 @@ def _settings_of_run(method: Method, kit: Kit, given: bool) -> dict[str, Any]:
     """Everything that decides a verdict, so that rows made alike can be told from others."""
     models = {"llm": kit.llm.backend.identity, "scorer": kit.scorer.backend.identity}
     retriever = "given" if given else kit.retriever.identity if kit.retriever else ""
-    made = {"method": method.name, "settings": settings(method), **models, "retriever": retriever}
+    made = {"format": FORMAT, "method": method.name, "settings": settings(method), **models, "retriever": retriever}
     wording = prompts_digest(kit.llm.book, kit.scorer.book)[:16]
     plain: dict[str, Any] = to_plain({**made, "limits": kit.limits, "wording": wording})
     return plain

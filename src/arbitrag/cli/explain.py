@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from arbitrag.display import token_counts
 from arbitrag.text import one_line, printable
 from arbitrag.trace import Call, Trace
 from arbitrag.types import Decision, Passage
@@ -32,9 +33,7 @@ def explained(trace: Trace, width: int = 100) -> str:
 
 def _call(number: int, call: Call, width: int) -> Iterator[str]:
     tokens = [
-        f"{call.read:,} read" if call.read else "",
-        f"{call.reused:,} reused" if call.reused else "",
-        f"{call.written:,} written" if call.written else "",
+        token_counts(call) if call.prompt_tokens or call.completion_tokens else "",
         "from the cache" if call.cached else "",
         f"{call.seconds:.3f} s",
     ]

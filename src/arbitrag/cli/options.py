@@ -71,7 +71,7 @@ Where = Annotated[
 ]
 MaxTokens = Annotated[
     int | None,
-    typer.Option("--max-tokens", min=1, metavar="NUMBER", help="Stop before the run read and wrote more in all."),
+    typer.Option("--max-tokens", min=1, metavar="NUMBER", help="Stop before prompts and completions have more in all."),
 ]
 MaxCost = Annotated[
     float | None,
@@ -212,7 +212,7 @@ def budget_from(max_tokens: int | None, max_cost: float | None) -> Budget | None
 
 
 def price_from(text: str) -> Price:
-    """``READ,WRITTEN`` or ``READ,WRITTEN,REUSED``, in money per million tokens."""
+    """``PROMPT,COMPLETION`` or ``PROMPT,COMPLETION,CACHED``, in money per million tokens."""
     from arbitrag.errors import UsageError
     from arbitrag.llm.base import Price
 
@@ -221,5 +221,7 @@ def price_from(text: str) -> Price:
     except ValueError:
         numbers = []
     if len(numbers) not in (2, 3) or not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise UsageError(f"--price takes READ,WRITTEN in money per million tokens, such as 0.15,0.60; got '{text}'")
+        raise UsageError(
+            f"--price takes PROMPT,COMPLETION in money per million tokens, such as 0.15,0.60; got '{text}'"
+        )
     return Price(*numbers)

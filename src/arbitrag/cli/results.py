@@ -24,6 +24,7 @@ from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
 from arbitrag.types import Question
 
+FORMAT = 2  # of a row, kept in its ``run``; 1 had no number, and counted prompt tokens without the cached ones
 _BEGINNING = '{"id": '
 
 
@@ -124,6 +125,12 @@ class ResultFile:
                 f"{where} cannot be kept: {error}.\nDelete the line, and its question is asked again; or give -o "
                 "another file"
             ) from None
+        made_as = made.get("format", 1) if isinstance(made, Mapping) else None
+        if made_as != FORMAT:
+            raise UsageError(
+                f"{where} is a row of format {one_line(str(made_as))}; this Arbitrag goes on with format {FORMAT}. "
+                "Give -o another file"
+            )
         if made != run:
             raise UsageError(f"{where} was made with {_difference(made, run)}; give -o another file")
         if questions.get(key, question) != question:
@@ -159,9 +166,9 @@ class ResultFile:
 def _with_usage(spent: tuple[int, float], usage: Any) -> tuple[int, float]:
     """With what a row says that it cost; what another program wrote there may say nothing."""
     known = usage if isinstance(usage, Mapping) else {}
-    kinds = ("tokens_read", "tokens_reused", "tokens_written", "money")
-    read, reused, written, money = (value if isinstance(value, int | float) else 0 for value in map(known.get, kinds))
-    return spent[0] + int(read + reused + written), spent[1] + money
+    kinds = ("prompt_tokens", "completion_tokens", "money")
+    prompt, completion, money = (value if isinstance(value, int | float) else 0 for value in map(known.get, kinds))
+    return spent[0] + int(prompt + completion), spent[1] + money
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:

@@ -65,11 +65,24 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of one request: computed, taken from a cache, and generated."""
+    """Tokens of one request, counted as in OpenAI's usage.
 
-    read: int = 0
-    reused: int = 0
-    written: int = 0
+    ``prompt_tokens`` include ``cached_tokens``, those taken from a prefix or response cache. Raises ValueError for more
+    cached tokens than prompt tokens.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cached_tokens > self.prompt_tokens:
+            raise ValueError(f"{self.cached_tokens} cached tokens are more than the {self.prompt_tokens} of the prompt")
+
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens that were computed."""
+        return self.prompt_tokens - self.cached_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +175,11 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Money per million tokens."""
+    """Money per million tokens: ``prompt`` is that of uncached prompt tokens, ``cached`` that of cached ones."""
 
-    read: float
-    written: float
-    reused: float = 0.0
+    prompt: float
+    completion: float
+    cached: float = 0.0
 
 
 class LLM(Protocol):

@@ -37,7 +37,7 @@ _PER_REQUEST = 16  # tokens beside its texts that a request for likelihoods may 
 
 @dataclass
 class Budget:
-    """At most ``max_tokens`` in all, read and written, and at most ``max_cost`` of money; None is no limit.
+    """At most ``max_tokens`` in all, of prompts and completions, and at most ``max_cost`` of money; None is no limit.
 
     ``tokens`` and ``money`` are what was spent, before this session too. ``reached`` says that something was not asked
     for want of room. Not for several event loops.
@@ -77,7 +77,7 @@ class Budget:
     def _meter(self, backend: LLM) -> MeteredLLM:
         if self.max_cost is not None and backend.price is None:
             raise UsageError(
-                f"a limit of money needs the price of {backend.name}: --price READ,WRITTEN, per million tokens "
+                f"a limit of money needs the price of {backend.name}: --price PROMPT,COMPLETION, per million tokens "
                 "(0,0 for a model that costs nothing)"
             )
         if id(backend) not in self._models:
@@ -106,7 +106,7 @@ class Budget:
 
     async def spend(self, most: Tokens, price: Price | None, ask: Callable[[], Awaitable[M]]) -> M:
         """The answer to a request that costs ``most`` at most; raises BudgetError, and does not ask, without room."""
-        bound = (most.read + most.written, _dearest(most, price))
+        bound = (most.prompt_tokens + most.completion_tokens, _dearest(most, price))
         while not self._has_room(bound, 0, self._reserved):
             if not self._has_room(bound, 0):
                 self.reached = True
@@ -118,8 +118,9 @@ class Budget:
             answer = await ask()
             used = answer.tokens
             doubtful = isinstance(answer, Generation | Scores) and answer.doubt
-            silent = doubtful or not (used.read or used.reused or used.written)
-            self.tokens += bound[0] if silent else used.read + used.reused + used.written
+            spent = used.prompt_tokens + used.completion_tokens
+            silent = doubtful or not spent
+            self.tokens += bound[0] if silent else spent
             self.money += bound[1] if silent else money_of(used, price) or 0.0
             return answer
         finally:
@@ -168,21 +169,21 @@ class MeteredLLM(WrappedLLM):
         self._budget = budget
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-        most = Tokens(read=self._most(prompt), written=sampling.max_tokens)
+        most = Tokens(prompt_tokens=self._most(prompt), completion_tokens=sampling.max_tokens)
         return await self._budget.spend(most, self.price, lambda: self.backend.generate(prompt, sampling))
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         texts = sum(self._most(prompt.lead + each) for each in continuations)
-        read = texts + len(continuations) * (self._most(prompt) + _PER_REQUEST)
-        most = Tokens(read=read, written=len(continuations))
+        prompt_tokens = texts + len(continuations) * (self._most(prompt) + _PER_REQUEST)
+        most = Tokens(prompt_tokens=prompt_tokens, completion_tokens=len(continuations))
         return await self._budget.spend(most, self.price, lambda: self.backend.score(prompt, continuations))
 
     async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
-        most = Tokens(read=self._most(prompt))
+        most = Tokens(prompt_tokens=self._most(prompt))
         return await self._budget.spend(most, self.price, lambda: self.backend.inspect(prompt, layers))
 
     async def next_token(self, prompts: Sequence[Prompt]) -> Distributions:
-        most = Tokens(read=sum(map(self._most, prompts)))
+        most = Tokens(prompt_tokens=sum(map(self._most, prompts)))
         return await self._budget.spend(most, self.price, lambda: self.backend.next_token(prompts))
 
     def _most(self, text: Prompt | str) -> int:
@@ -191,7 +192,8 @@ class MeteredLLM(WrappedLLM):
 
 
 def _dearest(most: Tokens, price: Price | None) -> float:
-    """The money for these tokens when every one that is read costs the higher of the two prices for reading."""
+    """The money for these tokens at the higher of the two prices of prompt tokens, cached or not."""
     if price is None:
         return 0.0
-    return (most.read * max(price.read, price.reused) + most.written * price.written) / 1_000_000
+    dearest = most.prompt_tokens * max(price.prompt, price.cached) + most.completion_tokens * price.completion
+    return dearest / 1_000_000

@@ -12,7 +12,7 @@ import hashlib
 import json
 import sqlite3
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from arbitrag.llm.base import (
     Tokens,
     generated,
 )
-from arbitrag.llm.results import M, ModelResult, Request, as_cached, decode, encode
+from arbitrag.llm.results import M, ModelResult, Request, as_cached, decode, encode, tokens_of_format_1
 from arbitrag.llm.wrapped import WrappedLLM
 from arbitrag.security.trust import CACHE_FILE
 from arbitrag.serialization import to_plain
@@ -39,7 +39,8 @@ from arbitrag.storage.checksums import seal, unseal
 from arbitrag.storage.files import check_plain
 
 FILE = CACHE_FILE
-VERSION = 1
+VERSION = 2
+READABLE = (0, 1, 2)  # 0 is a new file; 1 counted prompt tokens without the cached ones
 BUSY_S = 10.0
 
 
@@ -54,7 +55,7 @@ class _Flight:
 class CachedLLM(WrappedLLM):
     """A model whose responses are kept in ``folder``.
 
-    A response from the cache has ``cached`` set, and all the tokens that were read for it count as reused. Requests
+    A response from the cache has ``cached`` set, and all its prompt tokens count as cached. Requests
     that are alike and made at the same time are computed once. A cache that cannot be written (a full disk) is said
     once, as a RuntimeWarning, and costs no answer.
     """
@@ -155,7 +156,7 @@ class CachedLLM(WrappedLLM):
         try:
             kept = unseal(json.loads(text))
             answer = decode(kind, kept["answer"])
-            return as_cached(answer, Tokens(**kept["tokens"]))
+            return as_cached(answer, _tokens(kept["tokens"]))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise self._file.corrupt("holds an entry that cannot be read") from None
 
@@ -164,6 +165,11 @@ class CachedLLM(WrappedLLM):
             self._warned = True
             said = f"the response cache {self._file.path} cannot be {done} ({error}); going on without it"
             warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+def _tokens(plain: Mapping[str, int]) -> Tokens:
+    """The counts of an entry, by the names that its version gave them."""
+    return tokens_of_format_1(plain) if "read" in plain else Tokens(**plain)
 
 
 class _File:
@@ -199,7 +205,7 @@ class _File:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
+        if version not in READABLE:
             self.close()
             raise DataError(
                 f"the response cache {self.path} is of version {version}, and this is version {VERSION}; "

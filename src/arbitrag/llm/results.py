@@ -69,13 +69,23 @@ def decode_array(plain: Mapping[str, Any]) -> np.ndarray:
 
 
 def as_cached(result: M, tokens: Tokens) -> M:
-    """The result as it comes from a cache: nothing computed, nothing written anew."""
+    """The result as it comes from a cache: all prompt tokens are cached, and none is generated."""
     computed = result.computed or tokens
-    return replace(result, tokens=Tokens(reused=computed.read + computed.reused), cached=True, computed=computed)
+    prompt = computed.prompt_tokens
+    return replace(result, tokens=Tokens(prompt, cached_tokens=prompt), cached=True, computed=computed)
+
+
+def tokens_of_format_1(plain: Mapping[str, int]) -> Tokens:
+    """Token counts as they were kept before prompt tokens included the cached ones."""
+    return Tokens(plain["read"] + plain["reused"], plain["reused"], plain["written"])
 
 
 def money_of(tokens: Tokens, price: Price | None) -> float | None:
     """What these tokens cost; None without a price."""
     if price is None:
         return None
-    return (tokens.read * price.read + tokens.reused * price.reused + tokens.written * price.written) / 1_000_000
+    return (
+        tokens.uncached_tokens * price.prompt
+        + tokens.cached_tokens * price.cached
+        + tokens.completion_tokens * price.completion
+    ) / 1_000_000

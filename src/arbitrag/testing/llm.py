@@ -69,7 +69,7 @@ class ScriptedLLM:
             raise reply
         words = reply.split(" ")
         text = " ".join(words[: sampling.max_tokens])
-        tokens = Tokens(read=self.count_tokens(prompt), written=self.count_tokens(text))
+        tokens = Tokens(prompt_tokens=self.count_tokens(prompt), completion_tokens=self.count_tokens(text))
         return Generation(text, "stop" if text == reply else "length", tokens=tokens)
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
@@ -79,7 +79,7 @@ class ScriptedLLM:
         check_continuations(continuations)
         means = [self._mean(prompt, text) for text in continuations]
         found = tuple(Likelihood(text, (mean,)) for text, mean in zip(continuations, means, strict=True))
-        return Scores(found, Tokens(read=self.count_tokens(prompt)))
+        return Scores(found, Tokens(prompt_tokens=self.count_tokens(prompt)))
 
     async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
         raise BackendError(f"{self.name} has no insides")

@@ -227,7 +227,7 @@ def test_deterministic_prices_and_traces_reach_their_places(
         for name, price in (("direct @ lab", 1), ("direct @ openai:x", 2)):
             for row in store.rows("questions", name):
                 assert row.paid is not None
-                assert row.paid.money == price * row.paid.tokens_read
+                assert row.paid.money == price * row.paid.uncached_tokens
                 assert store.trace(name, "questions", row.question) is not None
         paid = sum(
             row.paid.money or 0 for each in store.systems for row in store.rows("questions", each.name) if row.paid
@@ -273,7 +273,7 @@ BAD = [
         "UsageError: rag on lab is asked",
     ),
     (("run", "{run}", "--questions", "{q}", "--passages", "givn"), 2, "UsageError: unknown choice of passages 'givn'"),
-    (("run", "{run}", "--questions", "{q}", "--price", "free"), 2, "UsageError: --price takes READ,WRITTEN"),
+    (("run", "{run}", "--questions", "{q}", "--price", "free"), 2, "UsageError: --price takes PROMPT,COMPLETION"),
     (("run", "{run}", "--questions", "{q}", "--price", "1,1", "--price", "2,2"), 2, "UsageError: --price stands once"),
     (("run", "{run}", "--questions", "{q}", "--where", "english"), 2, "UsageError: --where takes NAME=VALUE"),
     (("run", "{run}", "--questions", "{q}", "--passages", "given"), 0, ""),
@@ -433,7 +433,7 @@ def test_a_limit_of_money_needs_a_price_and_counts_all_sessions(
     begun = ("bench", "run", path, "--questions", questions, "--llm", "lab", "--method", "direct", "--concurrency", "1")
     refused = command(*begun, "--max-cost", "1")
     assert refused.status == 2
-    assert refused.err.startswith("UsageError: a limit of money needs the price of lab: --price READ,WRITTEN")
+    assert refused.err.startswith("UsageError: a limit of money needs the price of lab: --price PROMPT,COMPLETION")
     assert not path.exists()
     ran = command(*begun, "--max-cost", "0.0001", "--price", "1,2", "--json")
     assert ran.status == 3

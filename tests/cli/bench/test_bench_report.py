@@ -120,7 +120,7 @@ def test_a_question_is_shown_with_every_verdict(command: Command, run: Path) -> 
         f"Answer    {'Mira':<75}trusted: memory",
         "Why       memory is sure",
         "Memory    Mira",
-        "Cost      1 answer · 20 tokens read, 2 written · 0.50 s",
+        "Cost      1 answer · 20 prompt tokens, 2 completion · 0.50 s",
         "Scores    margin -1.500",
         "Paid      no model calls",
         "",

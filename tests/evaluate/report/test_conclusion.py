@@ -25,7 +25,8 @@ def measured(path: Path, right: dict[str, int], *, tokens: dict[str, int] | None
     for name, count in right.items():
         answers: list[Any] = [f"answer {n}" if n < count else "wrong" for n in range(COUNT)]
         answers[COUNT - failed :] = [FAILED] * failed
-        usage = Usage(calls=1, tokens_read=(tokens or {}).get(name, 100))
+        computed = (tokens or {}).get(name, 100)  # 3 of them are of the completion; 50 more are cached
+        usage = Usage(calls=1, prompt_tokens=computed - 3 + 50, cached_tokens=50, completion_tokens=3)
         found += rows(name, answers, [None if each is FAILED else M for each in answers], usage=usage)
     with Store.open(made(path / "run.db", found, systems=[system(name) for name in right], items=items)) as store:
         return report(store, resamples=200).sets[0]

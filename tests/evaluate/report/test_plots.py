@@ -40,7 +40,7 @@ def attacked(tmp_path: Path) -> Report:
             for name, cost in (("left", 100), ("right", 4000)):
                 hits = planted if name == "left" else 0
                 answers = ["planted" if n < hits else "right" for n in range(9)]
-                usage = Usage(calls=1, tokens_read=cost)
+                usage = Usage(calls=1, prompt_tokens=cost)
                 scores = [{"confidence": 1 - n / 10} for n in range(9)]
                 for row in rows(name, answers, [M] * 9, of=each.name, scores=scores, usage=usage):
                     store.record(row)
@@ -71,7 +71,7 @@ def test_attack_success_is_drawn_against_the_level_over_all_sets_of_a_file(attac
 
 def test_accuracy_is_drawn_against_cost(attacked: Report) -> None:
     plot = named(plots(attacked, attacked.sets[0]), "EM against cost")
-    assert plot.x_title == "tokens a question, read and written (logarithmic)"
+    assert plot.x_title == "uncached prompt and completion tokens per question (logarithmic)"
     assert [series.marks[0].words for series in plot.series] == [
         "left: 70.0% at 100 tokens a question",
         "right: 90.0% at 4,000 tokens a question",

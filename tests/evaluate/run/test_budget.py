@@ -56,7 +56,7 @@ async def test_what_fits_to_the_last_token_is_asked_and_what_does_not_is_not() -
 
 
 async def test_requests_wait_for_those_under_way_and_the_limit_is_never_passed() -> None:
-    backend = Meter(Tokens(3, 2, 1))  # 6 of the 20 that are reserved
+    backend = Meter(Tokens(5, 2, 1))  # 6 of the 20 that are reserved
     budget = Budget(max_tokens=60)
     metered = MeteredLLM(backend, budget)
     asked = await asyncio.gather(*(metered.generate(PROMPT, SAMPLING) for _ in range(20)), return_exceptions=True)
@@ -95,7 +95,7 @@ async def test_a_request_that_failed_gives_back_what_was_reserved() -> None:
 
 
 def test_a_price_is_needed_for_a_limit_of_money() -> None:
-    with pytest.raises(UsageError, match="a limit of money needs the price of numbers: --price READ,WRITTEN"):
+    with pytest.raises(UsageError, match="a limit of money needs the price of numbers: --price PROMPT,COMPLETION"):
         Budget(max_cost=1.0).metered(Numbers())
     Budget(max_tokens=1).metered(Numbers())
 

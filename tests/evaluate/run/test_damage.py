@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,9 @@ from arbitrag.evaluate.questions import Item, QuestionSet
 from arbitrag.evaluate.report.difference import difference
 from arbitrag.evaluate.report.report import report
 from arbitrag.evaluate.run import runfile
+from arbitrag.evaluate.run.rows import crc, packed, unpacked
 from arbitrag.evaluate.run.store import Plan, Row, Store, System
+from arbitrag.serialization import to_plain
 from arbitrag.types import Passage, Question, Strategy, Usage, Verdict
 
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 QUESTIONS = 60
-COST = Usage(generations=1, calls=1, steps=1, tokens_read=40, tokens_reused=8, tokens_written=3, seconds=0.25)
+COST = Usage(generations=1, calls=1, steps=1, prompt_tokens=48, cached_tokens=8, completion_tokens=3, seconds=0.25)
 SYSTEMS = (System("direct", "direct", {}, "lab", "lab-1"), System("rag", "rag", {"k": 3}, "lab", "lab-1"))
 ITEMS = [
     Item(
@@ -56,7 +60,11 @@ def fill(path: Path) -> None:
             for system in SYSTEMS:
                 made = row(system.name, n)
                 kept = (Passage(f"The fact {n}. " * 5),)
-                verdict = None if made.strategy is None else Verdict(made.answer, made.strategy, made.why, kept=kept)
+                verdict = (
+                    None
+                    if made.strategy is None
+                    else Verdict(made.answer, made.strategy, made.why, kept=kept, usage=COST)
+                )
                 store.record(made, None if verdict is None else verdict.to_dict(), {"calls": [n] * 9})
 
 
@@ -188,8 +196,8 @@ def statements() -> Iterator[str]:
         "why",
         "error",
         "scores",
-        "alone",
-        "paid",
+        "standalone",
+        "incremental",
         "attempts",
         "cut",
         "parse_failures",
@@ -375,10 +383,77 @@ INSERT INTO sessions SELECT number, about FROM new.sessions;
 INSERT INTO systems SELECT number, label, method, settings, model, identity FROM new.systems;
 INSERT INTO sets SELECT number, name, digest FROM new.sets;
 INSERT INTO items SELECT set_number, place, id, item, passages FROM new.items;
-INSERT INTO rows SELECT set_number, system_number, place, answer, strategy, why, error, scores, alone, paid, attempts,
-    cut, parse_failures, session, recorded FROM new.rows WHERE place < 50;
+INSERT INTO rows SELECT set_number, system_number, place, answer, strategy, why, error, scores,
+    old_cost(standalone), old_cost(incremental), attempts, cut, parse_failures, session, recorded
+    FROM new.rows WHERE place < 50;
 INSERT INTO verdicts SELECT * FROM new.verdicts WHERE place < 50;
 """
+
+
+def old_cost(text: str | None) -> str | None:
+    """A cost as versions 1 and 2 kept it: prompt tokens without the cached ones."""
+    if text is None:
+        return None
+    values = json.loads(text)
+    assert values[5:8] == [48, 8, 3]
+    return json.dumps([*values[:5], 40, *values[6:]])
+
+
+def as_version_2(path: Path) -> None:
+    """Write the file as version 2 did: its costs, their columns, the rows' checksums, and the usage of verdicts."""
+    connection = sqlite3.connect(path)
+    for number, system, place, *values in connection.execute(f"SELECT {COLUMNS} FROM rows").fetchall():
+        costs = [old_cost(each) for each in values[5:7]]
+        check = crc(number, system, place, *values[:5], *costs, *values[7:])
+        key = (number, system, place)
+        connection.execute(f"UPDATE rows SET standalone = ?, incremental = ?, crc = ? {AT}", (*costs, check, *key))
+        (blob,) = connection.execute(f"SELECT verdict FROM verdicts {AT}", key).fetchone()
+        if blob is not None:
+            plain = dict(unpacked(blob))
+            kept = {name: value for name, value in plain["usage"].items() if not name.endswith("_tokens")}
+            plain["usage"] = {**kept, "tokens_read": 40, "tokens_reused": 8, "tokens_written": 3}
+            connection.execute(f"UPDATE verdicts SET verdict = ? {AT}", (packed(plain), *key))
+    connection.execute("ALTER TABLE rows RENAME COLUMN standalone TO alone")
+    connection.execute("ALTER TABLE rows RENAME COLUMN incremental TO paid")
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()
+
+
+COLUMNS = (
+    "set_number, system_number, place, answer, strategy, why, error, scores, standalone, incremental, attempts, cut, "
+    "parse_failures"
+)
+AT = "WHERE set_number = ? AND system_number = ? AND place = ?"
+
+
+def test_a_run_of_version_2_is_read_and_goes_on_with_the_same_costs(
+    whole: Path, truth: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "old.db"
+    shutil.copy(whole, path)
+    as_version_2(path)
+    told_of_old = told(path)
+    assert told_of_old == truth
+    assert told_of_old["verdicts"][17]["usage"] == to_plain(COST)
+    with Store.open(path, write=True) as store:
+        store.extend(PLAN)
+    assert told(path) == truth
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("SELECT count(*) FROM rows WHERE crc IS NULL").fetchone() == (0,)
+
+
+def test_damage_in_a_run_of_version_2_is_still_found_after_it_was_brought_up(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    shutil.copy(whole, path)
+    as_version_2(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE rows SET alone = replace(alone, '40', '41') WHERE place = 4")
+        connection.commit()
+    for write in (False, True, False):
+        with Store.open(path, write=write) as store, pytest.raises(DataError, match="is not what was written"):
+            list(store.rows("facts", "rag"))
 
 
 def test_a_run_from_before_the_checksums_is_read_and_goes_on(
@@ -386,6 +461,7 @@ def test_a_run_from_before_the_checksums_is_read_and_goes_on(
 ) -> None:
     path = tmp_path / "old.db"
     connection = sqlite3.connect(path)
+    connection.create_function("old_cost", 1, old_cost)
     connection.executescript(OLD.format(application=runfile.APPLICATION, new=whole))
     connection.close()
     with Store.open(path) as store:

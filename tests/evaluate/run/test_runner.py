@@ -83,19 +83,20 @@ async def test_shared_calls_are_made_once_and_paid_once(case: Case) -> None:
     # Two generations that others had asked for, and three requests of two scorings each that nobody else makes.
     assert (margin.alone.generations, margin.alone.calls, margin.alone.scorings) == (2, 5, 6)
     assert (margin.paid.generations, margin.paid.calls, margin.paid.scorings) == (0, 3, 6)
-    assert margin.alone.tokens_read - margin.paid.tokens_read == direct.alone.tokens_read + rag.alone.tokens_read
-    assert margin.alone.tokens_written == direct.alone.tokens_written + rag.alone.tokens_written
-    assert (margin.paid.tokens_written, margin.alone.tokens_reused, margin.paid.tokens_reused) == (0, 0, 0)
+    deduplicated = margin.alone.prompt_tokens - margin.paid.prompt_tokens
+    assert deduplicated == direct.alone.prompt_tokens + rag.alone.prompt_tokens
+    assert margin.alone.completion_tokens == direct.alone.completion_tokens + rag.alone.completion_tokens
+    assert (margin.paid.completion_tokens, margin.alone.cached_tokens, margin.paid.cached_tokens) == (0, 0, 0)
 
 
 async def test_money_is_that_of_the_calls_that_were_made(path: Path) -> None:
-    case = Case(path, count=2, price=Price(read=1_000_000, written=1_000_000))
+    case = Case(path, count=2, price=Price(prompt=1_000_000, completion=1_000_000))
     tally = await case.run()
     rows = [row for name in THREE for row in case.rows(name)]
     assert tally.money == sum(row.paid.money for row in rows if row.paid and row.paid.money is not None)
     for row in rows:
         assert row.alone is not None
-        assert row.alone.money == row.alone.tokens_read + row.alone.tokens_written
+        assert row.alone.money == row.alone.prompt_tokens + row.alone.completion_tokens
     # q2's two answers agree, so TrustMargin asks for nothing that the others did not pay for.
     (agreed,) = [row.paid for row in case.rows("trustmargin") if row.question == "q2"]
     assert agreed is not None
@@ -131,7 +132,7 @@ async def test_the_numbers_are_the_same_with_one_and_with_64_under_way(tmp_path:
         assert (case.llm.most_at_a_time > 2) == (width > 1)
         rows = [row for name in THREE for row in case.rows(name)]
         found.append([numbers_of(row) for row in rows])
-        paid.append(sum(row.paid.tokens_read for row in rows if row.paid))
+        paid.append(sum(row.paid.prompt_tokens for row in rows if row.paid))
         assert (tally.done, tally.failed) == (120, 6)
         case.store.close()
     assert found[0] == found[1]
@@ -196,11 +197,11 @@ async def test_a_failure_keeps_what_it_cost_and_a_retry_adds_to_it(path: Path) -
     assert row.error == "KeyError: 'no such place'"
     assert row.alone is not None
     assert row.paid is not None
-    assert (row.paid.calls, row.paid.tokens_read) == (1, tally.tokens - row.paid.tokens_written)
+    assert (row.paid.calls, row.paid.prompt_tokens) == (1, tally.tokens - row.paid.completion_tokens)
     again = await case.run(retry=True)
     (twice,) = case.rows("breaks")
     assert twice.paid is not None
-    assert (twice.attempts, twice.paid.calls, twice.paid.tokens_read) == (2, 2, 2 * row.paid.tokens_read)
+    assert (twice.attempts, twice.paid.calls, twice.paid.prompt_tokens) == (2, 2, 2 * row.paid.prompt_tokens)
     assert twice.alone is not None
     assert twice.alone.calls == 1
     assert again.tokens == tally.tokens
@@ -361,7 +362,7 @@ async def test_threads_take_short_turns_while_rows_are_made(case: Case) -> None:
 
 
 def test_the_tally_adds_up() -> None:
-    row = Row("a", "b", "c", paid=Usage(tokens_read=5, tokens_reused=100, tokens_written=2, money=0.25))
+    row = Row("a", "b", "c", paid=Usage(prompt_tokens=105, cached_tokens=100, completion_tokens=2, money=0.25))
     tally = Tally(total=4).plus(row, 2.0).plus(replace(row, error="x", paid=None), 4.0)
     assert (tally.done, tally.failed, tally.tokens, tally.money, tally.rate) == (2, 1, 7, 0.25, 0.5)
     assert Tally(total=4).rate == 0.0

@@ -45,7 +45,7 @@ CONDITIONS = {
     "prompts": {"lab": {"rag/answer": "f0"}},
 }
 PLAN = Plan((DIRECT, STRICT), (MILLS,), CONDITIONS, {"arbitrag": "0.1", "command": "arbitrag bench run"})
-COST = Usage(generations=1, calls=1, steps=1, tokens_read=40, tokens_reused=8, tokens_written=3, seconds=0.25)
+COST = Usage(generations=1, calls=1, steps=1, prompt_tokens=48, cached_tokens=8, completion_tokens=3, seconds=0.25)
 ANSWERED = Row(
     "direct",
     "mills",
@@ -271,7 +271,7 @@ def test_another_database_and_another_version_are_named(path: Path) -> None:
         Store.open(path)
     path.unlink()
     sqlite_file(path, application=runfile.APPLICATION, version=7)
-    with pytest.raises(DataError, match="of version 7, and this Arbitrag reads version 2; install a newer one"):
+    with pytest.raises(DataError, match="of version 7, and this Arbitrag reads version 3; install a newer one"):
         Store.open(path)
 
 

@@ -65,7 +65,7 @@ async def test_an_answer_ends_before_its_stop_text() -> None:
     assert found.text == text[: text.index(stop)]
     assert found.finish == "stop"
     assert found.logprobs == pytest.approx(plain_scores(LONG, written)[: len(found.text.split())], abs=1e-4)
-    assert found.tokens.written == len(text[: text.index(stop) + len(stop)].split())
+    assert found.tokens.completion_tokens == len(text[: text.index(stop) + len(stop)].split())
     await engine.aclose()
 
 

@@ -35,9 +35,9 @@ async def test_trustmargin_reads_the_passages_once() -> None:
     answers = [words(D), words(R)]
     q, qp, p = await asyncio.gather(*(engine.score(ask(prompt), answers) for prompt in (MEMORY, EVIDENCE, EMPTY)))
     continuations = len(D) - 1 + len(R) - 1  # the last token of each is only predicted
-    assert q.tokens == Tokens(continuations, len(MEMORY))
-    assert qp.tokens == Tokens(continuations, len(EVIDENCE))
-    assert p.tokens == Tokens(len(ENDING) + continuations, len(PASSAGES))
+    assert q.tokens == Tokens(continuations + len(MEMORY), len(MEMORY))
+    assert qp.tokens == Tokens(continuations + len(EVIDENCE), len(EVIDENCE))
+    assert p.tokens == Tokens(len(ENDING) + continuations + len(PASSAGES), len(PASSAGES))
 
     long = [rows * fresh for rows, fresh, _ in runtime.shapes if fresh >= len(PASSAGES)]
     assert long == [len(EVIDENCE)]
@@ -50,8 +50,8 @@ async def test_requests_that_arrive_together_share_too() -> None:
         engine.generate(ask(EVIDENCE), FOUR),
         engine.score(ask(EMPTY), [words([40])]),
     )
-    assert evidence.tokens.read == len(EVIDENCE)
-    assert empty.tokens == Tokens(len(ENDING), len(PASSAGES))
+    assert evidence.tokens.uncached_tokens == len(EVIDENCE)
+    assert empty.tokens == Tokens(len(ENDING) + len(PASSAGES), len(PASSAGES))
     await engine.aclose()
 
 
@@ -60,7 +60,7 @@ async def test_probing_is_the_prefill_of_the_answer() -> None:
     probe = await engine.inspect(ask(EVIDENCE), [1])
     answer = await engine.generate(ask(EVIDENCE), FOUR)
     assert probe.tokens == Tokens(len(EVIDENCE), 0)
-    assert answer.tokens == Tokens(0, len(EVIDENCE), len(plain_greedy(EVIDENCE, 4)))
+    assert answer.tokens == Tokens(len(EVIDENCE), len(EVIDENCE), len(plain_greedy(EVIDENCE, 4)))
     await engine.aclose()
 
 
@@ -68,9 +68,9 @@ async def test_probing_and_answering_together() -> None:
     engine = tiny_engine()
     answer, probe = await asyncio.gather(engine.generate(ask(EVIDENCE), FOUR), engine.inspect(ask(EVIDENCE), [1]))
     assert probe.tokens == Tokens(len(EVIDENCE), 0)
-    assert answer.tokens.read == 0
+    assert answer.tokens.uncached_tokens == 0
     again = await engine.inspect(ask(EVIDENCE), [2])  # hidden states are not kept: the last token is read again
-    assert again.tokens == Tokens(1, len(EVIDENCE) - 1)
+    assert again.tokens == Tokens(len(EVIDENCE), len(EVIDENCE) - 1)
     await engine.aclose()
 
 
@@ -78,8 +78,8 @@ async def test_samples_of_one_prompt_share_it() -> None:
     engine = tiny_engine()
     draws = [Sampling(max_tokens=3, temperature=1.0, seed=seed) for seed in range(5)]
     found = await asyncio.gather(*(engine.generate(ask(EVIDENCE), draw) for draw in draws))
-    assert sorted(each.tokens.read for each in found) == [0, 0, 0, 0, len(EVIDENCE)]
-    assert {each.tokens.read + each.tokens.reused for each in found} == {len(EVIDENCE)}
+    assert sorted(each.tokens.uncached_tokens for each in found) == [0, 0, 0, 0, len(EVIDENCE)]
+    assert {each.tokens.prompt_tokens for each in found} == {len(EVIDENCE)}
     await engine.aclose()
 
 
@@ -88,7 +88,7 @@ async def test_a_common_system_text_is_read_once() -> None:
     system = PASSAGES[:40]
     prompts = [[*system, 10 + n, 20 + n] for n in range(6)]
     found = await engine.next_token([ask(prompt) for prompt in prompts])
-    assert found.tokens == Tokens(42 + 5 * 2, 5 * 40)
+    assert found.tokens == Tokens(42 + 5 * 2 + 5 * 40, 5 * 40)
     await engine.aclose()
 
 
@@ -106,10 +106,10 @@ async def test_a_short_beginning_of_many_is_read_again_so_that_they_are_read_tog
     await engine.next_token([ask([*beginning, 9, 10])])
     prompts = [[*beginning, 11 + n, *QUESTION[: new - 1]] for n in range(count)]
     found = await engine.next_token([ask(prompt) for prompt in prompts])
-    assert found.tokens == Tokens(count * (common + new - reused), count * reused)
+    assert found.tokens == Tokens(count * (common + new), count * reused)
     assert runtime.shapes[-1] == (count, common + new - reused, reused)
     again = await engine.score(ask(prompts[0]), [words(D)])
-    assert again.tokens == Tokens(len(D) - 1, common + new)
+    assert again.tokens == Tokens(len(D) - 1 + common + new, common + new)
     assert again.likelihoods[0].logprobs == pytest.approx(plain_scores(prompts[0], D), abs=1e-4)
     await engine.aclose()
 
@@ -121,7 +121,7 @@ async def test_what_is_read_again_stands_beside_what_goes_on() -> None:
     await engine.next_token([ask([*PASSAGES[:20], 9])])
     prompts = [[*PASSAGES[:4], 40 + n, *QUESTION] for n in range(8)] + [[*PASSAGES[:20], 50, *QUESTION, *ENDING]]
     found = await asyncio.gather(*(engine.score(ask(prompt), [words(D)]) for prompt in prompts))
-    assert [each.tokens.reused for each in found] == [0] * 8 + [20]
+    assert [each.tokens.cached_tokens for each in found] == [0] * 8 + [20]
     for prompt, each in zip(prompts, found, strict=True):
         assert each.likelihoods[0].logprobs == pytest.approx(plain_scores(prompt, D), abs=1e-4)
     await engine.aclose()
@@ -148,7 +148,7 @@ async def test_deterministic_mode_shares_nothing_and_repeats_to_the_last_bit() -
 
     first, second = await run(), await run()
     assert first == second
-    assert [each.tokens.reused for each in first] == [0, 0, 0, 0]  # type: ignore[attr-defined]
+    assert [each.tokens.cached_tokens for each in first] == [0, 0, 0, 0]  # type: ignore[attr-defined]
 
 
 async def test_deterministic_mode_runs_one_row_at_a_time() -> None:

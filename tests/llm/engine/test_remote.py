@@ -56,7 +56,11 @@ async def test_it_answers_as_in_this_process(apart: Engine) -> None:
     drawn = Sampling(max_tokens=8, temperature=2.0, seed=5, logprobs=True)
     for wanted in (Sampling(max_tokens=8, logprobs=True), drawn):
         mine, theirs = [await model.generate(ASKED, wanted) for model in (apart, here)]
-        assert (mine.text, mine.finish, mine.tokens.written) == (theirs.text, theirs.finish, theirs.tokens.written)
+        assert (mine.text, mine.finish, mine.tokens.completion_tokens) == (
+            theirs.text,
+            theirs.finish,
+            theirs.tokens.completion_tokens,
+        )
         assert mine.text
         assert same(mine.logprobs, theirs.logprobs)
     answers = ["Ada Brandt", "1987", "nobody knows"]
@@ -90,13 +94,13 @@ async def test_a_stop_text_ends_an_answer_there_as_well(apart: Engine) -> None:
     ended = await apart.generate(ASKED, Sampling(max_tokens=8, stop=("no such text", stop)))
     assert ended.text == whole.text[: whole.text.index(stop)]
     assert ended.finish == "stop"
-    assert 0 < ended.tokens.written < whole.tokens.written
+    assert 0 < ended.tokens.completion_tokens < whole.tokens.completion_tokens
 
 
 async def test_what_was_read_is_kept_there(apart: Engine) -> None:
     prompt = Prompt.user("Question: What is kept in the other process?")
     first, again = [await apart.generate(prompt, Sampling(max_tokens=2)) for _ in range(2)]
-    assert (first.tokens.read > 0, again.tokens.read) == (True, 0)
+    assert (first.tokens.uncached_tokens > 0, again.tokens.uncached_tokens) == (True, 0)
     assert apart.stored_bytes > 0
 
 

@@ -107,7 +107,7 @@ def test_requests_keep_their_numbers() -> None:
         line.ask(Ask([(7, write([9, 10], 3)), (4, score)]))
         over = outcomes(line, 2)
     written, logprobs, finish, tokens = over[7]
-    assert (len(written), len(logprobs), finish, tokens.written) == (3, 3, "length", 3)
+    assert (len(written), len(logprobs), finish, tokens.completion_tokens) == (3, 3, "length", 3)
     assert [len(each) for each in over[4][0]] == [1, 2]
 
 

@@ -59,7 +59,7 @@ async def test_a_chat_prompt_goes_to_chat_completions() -> None:
         await llm.aclose()
     assert (reply.text, reply.finish, reply.logprobs) == ("Paris it is", "stop", None)
     # [system] Be brief. [user] Where? [assistant] are 6 words, and a mark for the beginning
-    assert reply.tokens == Tokens(read=7, written=3)
+    assert reply.tokens == Tokens(prompt_tokens=7, completion_tokens=3)
     (request,) = server.requests
     assert request.path == "/v1/chat/completions"
     assert request.body == {
@@ -119,7 +119,7 @@ async def test_cached_prompt_tokens_count_as_reused() -> None:
         llm = OpenAILLM("scripted", base_url=server.base_url)
         reply = await llm.generate(HELLO, Sampling())
         await llm.aclose()
-    assert reply.tokens == Tokens(read=4, reused=96, written=3)
+    assert reply.tokens == Tokens(prompt_tokens=100, cached_tokens=96, completion_tokens=3)
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504])

@@ -240,7 +240,9 @@ async def test_likelihoods_through_ids() -> None:
     assert [likelihood.text for likelihood in scores.likelihoods] == ["two", "two six", "six"]
     assert [likelihood.logprobs for likelihood in scores.likelihoods] == [(seen,), (seen, new), (new,)]
     assert scores.means == (seen, (seen + new) / 2, new)
-    assert scores.tokens == Tokens(read=5 + 6 + 5)  # the mark for the beginning and three words, then each continuation
+    assert scores.tokens == Tokens(
+        prompt_tokens=5 + 6 + 5
+    )  # the mark for the beginning and three words, then each continuation
     assert [likelihood.logprobs for likelihood in chat.likelihoods] == [(seen,), (new,)]
 
 

@@ -43,14 +43,14 @@ def answer(**more: Any) -> dict[str, Any]:
         ({"prompt_tokens": 12.5}, Tokens(), "prompt_tokens 12.5"),
         ({"completion_tokens": HUGE}, Tokens(), "completion_tokens 1" + 28 * "0" + "…"),
         ({"prompt_tokens": [1], "completion_tokens": {}}, Tokens(), "prompt_tokens [1], completion_tokens {}"),
-        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 9}}, Tokens(0, 9, 0), ""),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 9}}, Tokens(9, 9, 0), ""),
         ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 10}}, Tokens(9, 0, 0), "cached_tokens 10"),
         ({"prompt_tokens": 9, "prompt_tokens_details": "none"}, Tokens(9, 0, 0), ""),
         ("many", Tokens(), ""),
     ],
 )
 def test_counts_that_cannot_be_are_said_and_not_counted(used: Any, tokens: Tokens, doubt: str) -> None:
-    found, said = responses.usage(answer(usage=used), read=SENT, written=ASKED)
+    found, said = responses.usage(answer(usage=used), prompt=SENT, completion=ASKED)
     assert found == tokens
     assert said == (f"the server reports token counts that cannot be, which are not counted: {doubt}" if doubt else "")
 
@@ -136,9 +136,9 @@ def test_every_answer_is_read_or_is_an_error_of_the_backend(body: dict[str, Any]
     for read in READERS:
         with suppress(BackendError):
             read(body)
-    tokens, _ = responses.usage(body, read=SENT, written=ASKED)
-    assert 0 <= tokens.read + tokens.reused <= MOST_READ
-    assert 0 <= tokens.written <= MOST_WRITTEN
+    tokens, _ = responses.usage(body, prompt=SENT, completion=ASKED)
+    assert 0 <= tokens.prompt_tokens <= MOST_READ
+    assert 0 <= tokens.completion_tokens <= MOST_WRITTEN
 
 
 @settings(max_examples=300)

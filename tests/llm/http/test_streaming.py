@@ -85,7 +85,7 @@ async def test_a_server_streams() -> None:
         await llm.aclose()
     assert heard[-1] == "Mira Talven did it"
     assert all(later.startswith(earlier) for earlier, later in pairwise(heard))
-    assert (streamed.text, streamed.finish, streamed.tokens.written) == ("Mira Talven did it", "stop", 4)
+    assert (streamed.text, streamed.finish, streamed.tokens.completion_tokens) == ("Mira Talven did it", "stop", 4)
     assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
 
 

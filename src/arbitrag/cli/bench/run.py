@@ -77,7 +77,9 @@ def run(
     ] = None,
     prices: Annotated[
         list[str] | None,
-        typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens; for all models or for each."),
+        typer.Option(
+            "--price", metavar="PROMPT,COMPLETION", help="Money per million tokens; for all models or for each."
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="NUMBER", help="At most so many questions of each set.")
@@ -160,7 +162,9 @@ def retry(
     concurrency: Concurrency = 64,
     prices: Annotated[
         list[str] | None,
-        typer.Option("--price", metavar="READ,WRITTEN", help="Money per million tokens; for all models or for each."),
+        typer.Option(
+            "--price", metavar="PROMPT,COMPLETION", help="Money per million tokens; for all models or for each."
+        ),
     ] = None,
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,

@@ -85,9 +85,10 @@ def _caveats(found: SetReport, ranked: Sequence[Figures]) -> list[str]:
 
 
 def tokens_of(found: Figures) -> float | None:
-    """Tokens read and written for a question, as the system alone would have cost."""
-    read, written = found.alone.each.get("tokens_read"), found.alone.each.get("tokens_written")
-    return None if read is None or written is None else read + written
+    """Uncached prompt tokens and completion tokens per question, of the standalone cost."""
+    counts = (found.alone.each.get(name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens"))
+    prompt, cached, completion = counts
+    return None if prompt is None or cached is None or completion is None else prompt - cached + completion
 
 
 def _significant(found: SetReport, metric: str, first: Figures, other: Figures) -> bool:

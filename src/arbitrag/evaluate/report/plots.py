@@ -98,7 +98,7 @@ def _cost(found: SetReport) -> Plot | None:
         words = f"{name(each.system)}: {100 * mean:.1f}% at {_amount(value, priced)}"
         low, high = (None if end is None else y.place(end) for end in (interval.low, interval.high))
         series.append(_series(each.system, number, (Mark(x.place(value), y.place(mean), words, low, high),)))
-    what = "money a question" if priced else "tokens a question, read and written"
+    what = "money a question" if priced else "uncached prompt and completion tokens per question"
     notes = (
         "Up and to the left is better. Cost is that of each system alone, without what others shared with it"
         + (" and without tokens that a prefix cache saved." if not priced else "."),

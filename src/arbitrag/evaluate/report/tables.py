@@ -22,9 +22,9 @@ _NAME = 200  # characters of a name, which is more than anybody gives one
 _COSTS = {
     "calls": "Calls",
     "steps": "Steps",
-    "tokens_read": "Tokens read",
-    "tokens_reused": "Reused",
-    "tokens_written": "Written",
+    "prompt_tokens": "Prompt",
+    "cached_tokens": "Cached",
+    "completion_tokens": "Completion",
     "seconds": "Seconds",
     "money": "Money",
 }
@@ -284,7 +284,8 @@ def _costs(found: SetReport) -> Table:
     rows = [(name(each.system), which, *_each(cost)) for each in found.figures for which, cost in _alone_and_paid(each)]
     note = (
         "means per question; alone is what the system would have cost by itself, paid what was asked of the model "
-        "after sharing and caching; seconds are those of an answer beside others"
+        "after sharing and caching; prompt (with cached) and completion are tokens; seconds are those of an answer "
+        "beside others"
     )
     return Table("Cost of a question", ("System", "", *_COSTS.values()), tuple(rows), (note,))
 

@@ -17,9 +17,9 @@ COSTS = (
     "inspections",
     "calls",
     "steps",
-    "tokens_read",
-    "tokens_reused",
-    "tokens_written",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
     "seconds",
     "money",
 )

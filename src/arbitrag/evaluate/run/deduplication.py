@@ -217,9 +217,9 @@ def _as_computed(call: Call, computed: Tokens | None, prices: Mapping[str, Price
         return call
     return replace(
         call,
-        read=computed.read,
-        reused=computed.reused,
-        written=computed.written,
+        prompt_tokens=computed.prompt_tokens,
+        cached_tokens=computed.cached_tokens,
+        completion_tokens=computed.completion_tokens,
         money=money_of(computed, prices.get(call.role)),
     )
 

@@ -9,6 +9,7 @@ before these checksums has none, and is read without.
 from __future__ import annotations
 
 import json
+import sqlite3
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from arbitrag.evaluate.questions import Item
 from arbitrag.serialization import to_plain
 from arbitrag.types import Passage, Question, Strategy, Usage
 
-UPGRADE = """
+TO_2 = """
 ALTER TABLE conditions ADD COLUMN crc INTEGER;
 ALTER TABLE sessions ADD COLUMN crc INTEGER;
 ALTER TABLE systems ADD COLUMN crc INTEGER;
@@ -34,7 +35,15 @@ CREATE TABLE counts (
 INSERT INTO counts SELECT sets.number, systems.number, (
     SELECT count(*) FROM rows WHERE set_number = sets.number AND system_number = systems.number
 ) FROM sets, systems;
-"""  # of a file of version 1
+"""  # checksums and counts, which a file of version 1 has not
+TO_3 = """
+UPDATE rows SET alone = cost_of_version_2(alone), paid = cost_of_version_2(paid), crc = crc_of_version_3(
+    crc, set_number, system_number, place, answer, strategy, why, error, scores, alone, paid, attempts, cut,
+    parse_failures
+);
+ALTER TABLE rows RENAME COLUMN alone TO standalone;
+ALTER TABLE rows RENAME COLUMN paid TO incremental;
+"""  # costs whose prompt tokens include the cached ones
 QUICKLY = 1  # zlib's level; the slower ones make a verdict hardly smaller
 MOST_BYTES = 1 << 28  # of a verdict or a trace; one of a stranger's may be made to fill the memory
 
@@ -60,6 +69,38 @@ def listed(usage: Usage | None) -> str | None:
 
 def usage(text: str | None) -> Usage | None:
     return None if text is None else Usage(*json.loads(text))
+
+
+def upgrade(connection: sqlite3.Connection, version: int) -> str:
+    """The statements that bring an older file to this version, with the functions that they call."""
+    connection.create_function("cost_of_version_2", 1, cost_of_version_2, deterministic=True)
+    connection.create_function("crc_of_version_3", 14, _crc_of_version_3, deterministic=True)
+    return (TO_2 if version < 2 else "") + TO_3
+
+
+def cost_of_version_2(text: str | None) -> str | None:
+    """A cost as this version has it; one that is damaged stays as it is.
+
+    Versions 1 and 2 counted prompt tokens without the cached ones.
+    """
+    try:
+        values = json.loads(text or "")
+        prompt, cached = Usage.__slots__.index("prompt_tokens"), Usage.__slots__.index("cached_tokens")
+        values[prompt] += values[cached]
+        return json.dumps(values)
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError):
+        return text
+
+
+def _crc_of_version_3(found: int | None, *values: Any) -> int | None:
+    """The checksum of a row (set, system, place, …) after its costs were brought to this version.
+
+    A row without one stays without, and one that does not agree with its checksum does not come to agree.
+    """
+    if found is None or not agrees(found, *values):
+        return found
+    costs = (cost_of_version_2(text) for text in values[8:10])
+    return crc(*values[:8], *costs, *values[10:])
 
 
 def item(text: str, passages: str | None) -> Item:

@@ -15,7 +15,7 @@ import re
 import sqlite3
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,8 +26,8 @@ from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line, printable
 
 APPLICATION = 0x41524254  # "ARBT", in the file's header
-VERSION = 2
-READABLE = (1, 2)  # the first has no checksums; it gets them for new rows when it is written to
+VERSION = 3
+READABLE = (1, 2, 3)  # 1 has no checksums; in 1 and 2 prompt tokens are without the cached ones
 BUSY_S = 10.0
 
 _SQLITE = b"SQLite format 3\x00"
@@ -95,8 +95,9 @@ def _is_being_written(path: Path) -> bool:
     return False
 
 
-def writer(path: Path, upgrade: str = "") -> sqlite3.Connection:
-    """A connection that writes; hold the ``Lock`` first. A file of version 1 is upgraded by the statements ``upgrade``.
+def writer(path: Path, upgrade: Callable[[sqlite3.Connection, int], str]) -> sqlite3.Connection:
+    """A connection that writes; hold the ``Lock`` first. ``upgrade`` gives the statements that bring an older version
+    of the file, which it is told, to this one.
 
     Raises DataError as ``reader`` does.
     """
@@ -113,8 +114,8 @@ def writer(path: Path, upgrade: str = "") -> sqlite3.Connection:
         if write_ahead_log.is_cut(path, connection):
             said = f"{_shown(path)}-wal is damaged: finished rows in it cannot be read, and are made again"
             warnings.warn(said, RuntimeWarning, stacklevel=2)
-        if version(connection, path) < VERSION:
-            connection.executescript(f"BEGIN; {upgrade} PRAGMA user_version = {VERSION}; COMMIT;")
+        if (found := version(connection, path)) < VERSION:
+            connection.executescript(f"BEGIN; {upgrade(connection, found)} PRAGMA user_version = {VERSION}; COMMIT;")
     return connection
 
 

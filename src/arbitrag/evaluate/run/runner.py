@@ -71,7 +71,7 @@ class Tally:
             self,
             done=self.done + 1,
             failed=self.failed + bool(row.error),
-            tokens=self.tokens + paid.tokens_read + paid.tokens_written,
+            tokens=self.tokens + paid.uncached_tokens + paid.completion_tokens,
             money=money,
             seconds=seconds,
         )

@@ -22,9 +22,11 @@ from arbitrag.evaluate.run import rows as stored
 from arbitrag.evaluate.run import runfile
 from arbitrag.evaluate.run.columns import Columns, columns
 from arbitrag.evaluate.run.rows import agrees, crc, item, listed, packed, text, unpacked, usage
+from arbitrag.llm.results import tokens_of_format_1
 from arbitrag.serialization import to_plain
 from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
+from arbitrag.trace import as_current
 from arbitrag.types import Strategy, Usage
 
 _TABLES = """
@@ -44,7 +46,7 @@ CREATE TABLE items (
 CREATE TABLE rows (
     set_number INTEGER NOT NULL, system_number INTEGER NOT NULL, place INTEGER NOT NULL,
     answer TEXT, strategy TEXT, why TEXT NOT NULL, error TEXT NOT NULL, scores TEXT NOT NULL,
-    alone TEXT, paid TEXT, attempts INTEGER NOT NULL, cut INTEGER NOT NULL, parse_failures INTEGER NOT NULL,
+    standalone TEXT, incremental TEXT, attempts INTEGER NOT NULL, cut INTEGER NOT NULL, parse_failures INTEGER NOT NULL,
     session INTEGER NOT NULL, recorded REAL NOT NULL, crc INTEGER,
     PRIMARY KEY (set_number, system_number, place)
 ) WITHOUT ROWID;
@@ -60,7 +62,7 @@ CREATE TABLE verdicts (
 """
 GROWING = "prompts"  # the condition that may gain entries: a later method asks with prompts of its own
 _COUNTED = (
-    "SELECT place, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse_failures, crc "
+    "SELECT place, answer, strategy, why, error, scores, standalone, incremental, attempts, cut, parse_failures, crc "
     "FROM rows WHERE set_number = ? AND system_number = ?"
 )
 
@@ -126,8 +128,9 @@ class Store:
         self.path = path
         self._lock = lock
         self._session = 0  # that writes now; ``extend`` begins one
-        self._connection = runfile.reader(path) if lock is None else runfile.writer(path, stored.UPGRADE)
-        self._checked = runfile.version(self._connection, path) > 1
+        self._connection = runfile.reader(path) if lock is None else runfile.writer(path, stored.upgrade)
+        version = runfile.version(self._connection, path)
+        self._checked, self._current = version > 1, version == runfile.VERSION
         self._forget()
 
     @classmethod
@@ -266,11 +269,15 @@ class Store:
 
     def verdict(self, system: str, set: str, question: str) -> Mapping[str, Any] | None:
         """The whole verdict of one row as plain JSON values; None for a row that failed or is not there."""
-        return self._blob("verdict", system, set, question)
+        found = self._blob("verdict", system, set, question)
+        with runfile.decoded(self.path):
+            return None if found is None else _current_verdict(found)
 
     def trace(self, system: str, set: str, question: str) -> Mapping[str, Any] | None:
         """The trace of one row, for ``replay``; None when none was kept."""
-        return self._blob("trace", system, set, question)
+        found = self._blob("trace", system, set, question)
+        with runfile.decoded(self.path):
+            return None if found is None else as_current(found)
 
     def extend(self, plan: Plan) -> None:
         """Add the plan's systems and sets that are new, and note a session.
@@ -343,7 +350,7 @@ class Store:
             self._do("UPDATE sessions SET about = ?, crc = ? WHERE number = ?", *values)
 
     def paid(self) -> tuple[int, float]:
-        """What all rows cost together: tokens read, reused and written, and money where it is known.
+        """What all rows cost together: tokens of prompts and completions, and money where it is known.
 
         What sessions noted as ``unfinished``, paid for rows that they did not end, is in it.
         """
@@ -352,7 +359,7 @@ class Store:
             usages = [usage(row[7]) for row in rows]
         paid = [each for each in usages if each is not None]
         left = [session["unfinished"] for session in self.meta["sessions"] if "unfinished" in session]
-        tokens = sum(each.tokens_read + each.tokens_reused + each.tokens_written for each in paid)
+        tokens = sum(each.prompt_tokens + each.completion_tokens for each in paid)
         return (
             tokens + sum(each["tokens"] for each in left),
             sum(each.money or 0.0 for each in paid) + sum(each["money"] for each in left),
@@ -460,6 +467,8 @@ class Store:
         key, questions = (self._set_number(set), self._system_number(system)), len(self.items(set, passages=False))
         wanted = 0 if place is not None or not self._checked else self._count(*key)  # first: another may be writing
         query = _COUNTED if self._checked else _COUNTED.replace(", crc", ", NULL")
+        if not self._current:
+            query = query.replace("standalone, incremental", "alone, paid")
         which = "ORDER BY place" if place is None else "AND place = ?"
         found = self._all(f"{query} {which}", *key, *([] if place is None else [place]))
         last = -1
@@ -471,7 +480,7 @@ class Store:
             if len(found) < wanted:
                 missing = f"{len(found):,} of the {wanted:,} rows"
                 raise self._damaged(f"it holds {missing} of {one_line(system)} on {one_line(set)}")
-        return found
+        return found if self._current else [_of_version_2(row) for row in found]
 
     def _count(self, set_number: int, system_number: int) -> int:
         """How many rows there must be."""
@@ -538,6 +547,21 @@ class Store:
     def _do(self, statement: str, *values: Any) -> None:
         with runfile.told(self.path):
             self._connection.execute(statement, values)
+
+
+def _of_version_2(row: Sequence[Any]) -> tuple[Any, ...]:
+    """A row of ``_COUNTED`` with its costs as this version has them."""
+    return (*row[:6], *map(stored.cost_of_version_2, row[6:8]), *row[8:])
+
+
+def _current_verdict(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON of a verdict, with the token counts of its usage as this version has them."""
+    usage = plain.get("usage")
+    if not isinstance(usage, Mapping) or "tokens_read" not in usage:
+        return plain
+    kept = {name: value for name, value in usage.items() if not name.startswith("tokens_")}
+    counts = tokens_of_format_1({name: usage[f"tokens_{name}"] for name in ("read", "reused", "written")})
+    return {**plain, "usage": {**kept, **to_plain(counts)}}
 
 
 def _row(

@@ -150,7 +150,7 @@ class Engine:
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         """Likelihoods of the continuations, after what the codec leads in with; the prompt is read once for all.
 
-        ``tokens.read`` counts what was computed: a continuation's last token only has to be predicted.
+        ``tokens.uncached_tokens`` counts what was computed: a continuation's last token only has to be predicted.
         Raises UsageError for an empty continuation, ContextError when a continuation does not fit after the prompt.
         """
         ids = self._prompt_ids(prompt)
@@ -183,7 +183,7 @@ class Engine:
             return Distributions(numpy.zeros((0, self.facts.vocabulary), numpy.float32))
         found = await self._ask_all(requests)
         tokens = [each[1] for each in found]
-        spent = Tokens(sum(each.read for each in tokens), sum(each.reused for each in tokens))
+        spent = Tokens(sum(each.prompt_tokens for each in tokens), sum(each.cached_tokens for each in tokens))
         return Distributions(numpy.stack([each[0] for each in found]), spent)
 
     async def aclose(self) -> None:

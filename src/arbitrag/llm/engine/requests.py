@@ -76,7 +76,7 @@ class Request:
         return not self.over and not self.cancelled
 
     def tokens(self, written: int = 0) -> Tokens:
-        return Tokens(self.read, self.reused, written)
+        return Tokens(self.read + self.reused, self.reused, written)
 
     def forget(self) -> None:
         """Let go of keys, values and logits."""

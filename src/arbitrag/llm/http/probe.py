@@ -163,9 +163,9 @@ class Probe:
             return Writing(False, 0, self.endpoint.clean(f"generate: no; asked {path}: {error}"))
         message = choice.get("message") if self.chat else None
         text = message.get("content") if isinstance(message, dict) else choice.get("text")
-        tokens, _ = responses.usage(answer, read=len(GREETING.messages[0].text), written=16)
+        tokens, _ = responses.usage(answer, prompt=len(GREETING.messages[0].text), completion=16)
         line = self.endpoint.clean(f"generate: yes; {path} answered '{one_line(str(text or ''), 40)}'")
-        return Writing(True, tokens.read, line)
+        return Writing(True, tokens.uncached_tokens, line)
 
     async def _logprobs(self) -> str:
         """A line on whether written tokens come with their log-probabilities."""

@@ -46,8 +46,8 @@ def generation(answer: Mapping[str, Any], *, max_tokens: int, logprobs: bool, se
     choice = first_choice(answer)
     message = choice.get("message")
     text = message.get("content") if isinstance(message, dict) else choice.get("text")
-    tokens, doubt = usage(answer, read=sent, written=max_tokens)
-    finish = _finish(choice.get("finish_reason"), tokens.written, max_tokens)
+    tokens, doubt = usage(answer, prompt=sent, completion=max_tokens)
+    finish = _finish(choice.get("finish_reason"), tokens.completion_tokens, max_tokens)
     if not isinstance(text, str) or (not text and finish == "length"):
         raise wrong(
             f"no text came with it (finish reason: {one_line(str(choice.get('finish_reason')))}). "
@@ -69,22 +69,22 @@ def _finish(reason: object, written: int, max_tokens: int) -> Literal["stop", "l
     raise wrong(f"the text ended for a reason that is not known here: {one_line(str(reason))}")
 
 
-def usage(answer: Mapping[str, Any], *, read: int, written: int) -> tuple[Tokens, str]:
+def usage(answer: Mapping[str, Any], *, prompt: int, completion: int) -> tuple[Tokens, str]:
     """The tokens that the server reports, and what of its report cannot be and is not counted.
 
-    ``read`` and ``written`` are the most tokens that the request could come to; a server may add OWN_TOKENS. Zeros
+    ``prompt`` and ``completion`` are the most tokens that the request could come to; a server may add OWN_TOKENS. Zeros
     where it reports none.
     """
     used = answer.get("usage")
     if not isinstance(used, dict):
         return Tokens(), ""
     details = used.get("prompt_tokens_details")
-    of_prompt, more = _count(used, "prompt_tokens", read + OWN_TOKENS)
-    of_answer, yet_more = _count(used, "completion_tokens", written + OWN_TOKENS)
-    reused, still_more = _count(details, "cached_tokens", of_prompt) if isinstance(details, dict) else (0, "")
+    of_prompt, more = _count(used, "prompt_tokens", prompt + OWN_TOKENS)
+    of_answer, yet_more = _count(used, "completion_tokens", completion + OWN_TOKENS)
+    cached, still_more = _count(details, "cached_tokens", of_prompt) if isinstance(details, dict) else (0, "")
     wrong = ", ".join(filter(None, (more, yet_more, still_more)))
     doubt = f"the server reports token counts that cannot be, which are not counted: {wrong}" if wrong else ""
-    return Tokens(of_prompt - reused, reused, of_answer), doubt
+    return Tokens(of_prompt, cached, of_answer), doubt
 
 
 def _count(used: Mapping[str, Any], name: str, most: int) -> tuple[int, str]:

@@ -85,7 +85,7 @@ class ByIds:
         body = {"prompt": start + end, "max_tokens": 1, "temperature": OWN_TEMPERATURE, "prompt_logprobs": 1}
         answer = await self.endpoint.post("completions", {"model": self.model, **body})
         values = responses.prompt_logprobs(answer, start + end)[-len(end) :]
-        return responses.checked(values), responses.usage(answer, read=len(start + end), written=1)
+        return responses.checked(values), responses.usage(answer, prompt=len(start + end), completion=1)
 
 
 @dataclass
@@ -112,7 +112,7 @@ class ByEcho:
         tokens, values, text = responses.echoed(answer)
         first, after = _places(tokens, start, end, max(len(text) - len(start) - len(end), 0))
         sent = len((start + end).encode(errors="replace"))
-        return responses.checked(values[first:after]), responses.usage(answer, read=sent, written=self.max_tokens)
+        return responses.checked(values[first:after]), responses.usage(answer, prompt=sent, completion=self.max_tokens)
 
 
 def _places(tokens: Sequence[str], start: str, end: str, written: int) -> tuple[int, int]:
@@ -147,9 +147,9 @@ def _joined(texts: Sequence[str], scored: Sequence[_Scored]) -> Scores:
     return Scores(
         found,
         Tokens(
-            sum(tokens.read for tokens in spent),
-            sum(tokens.reused for tokens in spent),
-            sum(tokens.written for tokens in spent),
+            sum(tokens.prompt_tokens for tokens in spent),
+            sum(tokens.cached_tokens for tokens in spent),
+            sum(tokens.completion_tokens for tokens in spent),
         ),
         doubt=next((doubt for _, (_, doubt) in scored if doubt), ""),
     )
