@@ -98,6 +98,8 @@ def test_several_texts_are_parsed_as_one_list() -> None:
     assert parse_together([]) == []
     with pytest.raises(ValueError, match="Expecting value"):
         parse_together([b"1", b""])
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_together([b"[" * 100_000])
 
 
 def test_fields_that_are_not_json_are_neither_written_nor_read() -> None:

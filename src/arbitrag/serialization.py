@@ -83,8 +83,14 @@ def parse_json(text: str) -> Any:
 
 
 def parse_together(texts: Iterable[bytes]) -> list[Any]:
-    """The values of several JSON texts that this program wrote, parsed as one list: half the time of one by one."""
-    found: list[Any] = json.loads(b"[%b]" % b",".join(texts))
+    """The values of JSON texts that Arbitrag wrote itself, parsed as one list: half the time of one after the other.
+
+    Raises ValueError for what is not JSON.
+    """
+    try:
+        found: list[Any] = json.loads(b"[%b]" % b",".join(texts))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     return found
 
 

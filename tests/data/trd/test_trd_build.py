@@ -324,7 +324,7 @@ from arbitrag.data.trd.build import Recipe, build
 from arbitrag.data.trd.plain import plain_material
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.testing import ScriptedLLM, prompt_text
-from tests.data.test_trd_build import curator
+from tests.data.trd.test_trd_build import curator
 
 own, out, log, wait = Path(sys.argv[1]), Path(sys.argv[2]), open(sys.argv[3], "a"), float(sys.argv[4])
 
