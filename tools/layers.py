@@ -53,7 +53,25 @@ LAYERS: Order = (
 )
 
 REST = "*"  # the parts of a component that its order does not name; these may import one another
-INSIDE: Mapping[str, Order] = {}
+INSIDE: Mapping[str, Order] = {
+    "llm": (
+        ("base",),
+        ("results", "tokenizer", "wrapped"),
+        ("cache", "engine"),
+        ("budget", "hf", "http", "onnx"),
+    ),
+    "retrieve": (("base", "stored_passage"), ("documents", "fixed", "hybrid"), ("index", "servers")),
+    "evaluate": (("metrics", "questions"), ("run",), ("report",), ("*",)),
+    "data": (("*",), ("trd",)),
+    "cli": (
+        ("terminal",),
+        ("config",),
+        ("options",),
+        ("explain", "foreign", "method_page", "results", "verdict"),
+        ("batch",),
+        ("ask", "bench", "data", "demo", "doctor", "index", "lab", "methods", "replay", "search", "tune"),
+    ),
+}
 
 # The present component of modules that had none before, so that an earlier tree can be counted too.
 FORMER: Mapping[str, str] = {

@@ -7,7 +7,7 @@ import pytest
 
 from arbitrag.errors import DataError
 from arbitrag.retrieve.documents.ingest import Found, Passed, walk
-from arbitrag.retrieve.index.sources import absolute, named
+from arbitrag.retrieve.documents.sources import absolute, named
 
 
 def fill(root: Path, *names: str) -> None:

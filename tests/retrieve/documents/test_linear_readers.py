@@ -14,8 +14,8 @@ from arbitrag.data import formats
 from arbitrag.data.trd import draft, nq, plain, wikipedia
 from arbitrag.encode import hashed
 from arbitrag.retrieve import _KIND as KIND
-from arbitrag.retrieve.documents import boilerplate, chunking, html, office, readers
-from arbitrag.retrieve.index import analysis, bm25, snapshot, sources
+from arbitrag.retrieve.documents import boilerplate, chunking, html, office, readers, sources
+from arbitrag.retrieve.index import analysis, bm25, snapshot
 from arbitrag.retrieve.servers import postgres_table
 
 PACKAGE = Path(arbitrag.__file__).parent
@@ -74,7 +74,7 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
     ),
     "retrieve/index/bm25.py _SYSTEM": (bm25._SYSTEM.search, [("os error ", ""), ("code: ", ""), ("", "os error")]),
     "retrieve/index/snapshot.py _SEGMENT": (snapshot._SEGMENT.fullmatch, [("0", ""), ("-", ""), ("0" * 8, "-")]),
-    "retrieve/index/sources.py _LIKE_AN_ESCAPE": (escaped, [("\\", "x"), ("\\x", "0"), ("\\x00", "")]),
+    "retrieve/documents/sources.py _LIKE_AN_ESCAPE": (escaped, [("\\", "x"), ("\\x", "0"), ("\\x00", "")]),
     "data/formats.py _LIST": (gone_through(formats._LIST), [("[", ""), ("[", "]"), ("[ ", "{"), ("\n[", "")]),
     "data/formats.py _keys": (formats._keys, [('"', '"'), ('"a"', ""), ('"a"', "x"), ("{", "}")]),
     "data/trd/draft.py _pattern": (

@@ -12,8 +12,8 @@ from pathlib import Path, PurePath
 from arbitrag.errors import DataError
 from arbitrag.retrieve.documents import epub, notebook, office, pdf, readers
 from arbitrag.retrieve.documents.readers import Document, NotReadable, Reader
-from arbitrag.retrieve.index.selection import Left, Selection
-from arbitrag.retrieve.index.sources import Source
+from arbitrag.retrieve.documents.selection import Left, Selection
+from arbitrag.retrieve.documents.sources import Source
 from arbitrag.text import printable
 
 # What is read: each kind of document by its name, with its reader and its other suffixes.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import IndexFileError
-from arbitrag.retrieve.index.sources import Source
+from arbitrag.retrieve.documents.sources import Source
 from arbitrag.storage.checksums import KEY, seal, unseal
 from arbitrag.storage.files import read_plain, write_text
 from arbitrag.text import printable

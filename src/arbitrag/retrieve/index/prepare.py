@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve.documents.ingest import READ, Found, walk
+from arbitrag.retrieve.documents.selection import Left, Selection, counted
+from arbitrag.retrieve.documents.sources import Choice, Source, choose
 from arbitrag.retrieve.index import analysis
 from arbitrag.retrieve.index.bm25 import engine_errors
 from arbitrag.retrieve.index.manifest import (
@@ -25,9 +27,7 @@ from arbitrag.retrieve.index.manifest import (
     read_manifest,
     unusable,
 )
-from arbitrag.retrieve.index.selection import Left, Selection, counted
 from arbitrag.retrieve.index.snapshot import META, read_commit, verify
-from arbitrag.retrieve.index.sources import Choice, Source, choose
 from arbitrag.text import printable
 
 if TYPE_CHECKING:

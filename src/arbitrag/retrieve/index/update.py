@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from arbitrag.errors import DataError, IndexFileError
 from arbitrag.retrieve.documents.ingest import Found, Passed, read_document, walk
 from arbitrag.retrieve.documents.readers import Document, NotReadable
+from arbitrag.retrieve.documents.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.documents.sources import Choice, Source
 from arbitrag.retrieve.index.bm25 import (
     addresses_by_key,
     commit_number,
@@ -32,9 +34,7 @@ from arbitrag.retrieve.index.bm25 import (
 from arbitrag.retrieve.index.ledger import Ledger, Plan, Task, Version, open_ledger
 from arbitrag.retrieve.index.manifest import FILE, LEDGER, VECTORS, WORDS, Manifest, corrupt
 from arbitrag.retrieve.index.prepare import check_words, nothing_in, open_vectors_of, prepare
-from arbitrag.retrieve.index.selection import Left, LeftOut, Selection, counted
 from arbitrag.retrieve.index.snapshot import META, read_commit
-from arbitrag.retrieve.index.sources import Choice, Source
 from arbitrag.text import printable
 from arbitrag.types import Passage
 

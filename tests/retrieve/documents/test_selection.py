@@ -5,8 +5,8 @@ import pytest
 from arbitrag.errors import DataError, UsageError
 from arbitrag.retrieve import update_index
 from arbitrag.retrieve.documents.ingest import Found, walk
-from arbitrag.retrieve.index.selection import Left, LeftOut, Selection, counted
-from arbitrag.retrieve.index.sources import absolute, named
+from arbitrag.retrieve.documents.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.documents.sources import absolute, named
 
 TREE = [
     "a.md",

@@ -12,7 +12,7 @@ import pytest
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.index.sources import Source, choose, escaped, named
+from arbitrag.retrieve.documents.sources import Source, choose, escaped, named
 
 
 def fill(folder: Path, *names: str, text: str = "word") -> Path:
