@@ -261,7 +261,7 @@ def damaged(**changes: Any) -> str:
         (damaged()[:-20], "is not a trace: not valid JSON"),
         ("[1, 2]", "is not a trace; make one with: arbitrag ask"),
         ('{"answer": "x"}', "is not a trace; make one with: arbitrag ask"),
-        (damaged(format=2), "has trace format 2; this Arbitrag reads format 1"),
+        (damaged(format=3), "has trace format 3; this Arbitrag reads format 2"),
         (damaged(llmm="x"), "is not a trace: 'llmm' is not known; did you mean 'llm'?"),
         (damaged(calls=[{"kind": "guess"}]), "'calls[0].role' is missing"),
         (damaged(calls=[{"kind": "guess", "role": "", "model": "", "request": {}}]), "'calls[0].kind' is 'guess'"),
