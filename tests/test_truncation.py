@@ -25,7 +25,7 @@ def characters(number: int, passage: Passage) -> int:
 
 
 def dropped(*passages: Passage) -> tuple[Dropped, ...]:
-    return tuple(Dropped(passage, "beyond the token limit") for passage in passages)
+    return tuple(Dropped(passage, "beyond the token limit", no_room=True) for passage in passages)
 
 
 def cut(passage: Passage, text: str, kept: int, of: int) -> tuple[Passage, tuple[Cut, ...]]:

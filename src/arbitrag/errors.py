@@ -48,7 +48,11 @@ class PluginError(ArbitragError):
 
 
 class CapabilityError(ArbitragError):
-    pass
+    """``needs_scorer``: likelihoods are all that is missing, so a second model as the scorer would help."""
+
+    def __init__(self, message: str, *, needs_scorer: bool = False) -> None:
+        super().__init__(message)
+        self.needs_scorer = needs_scorer
 
 
 class DataError(ArbitragError):

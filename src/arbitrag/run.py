@@ -77,7 +77,8 @@ async def check(method: Method, kit: Kit) -> None:
         raise CapabilityError(
             f"{method.name} needs {of_model.names()}; {name} offers {offered.names()}.{found}\n"
             + (f"{ways}, or take a method that runs here: {listed(others, 'or')}\n" if others else f"{ways}\n")
-            + f"What each needs, and what runs: arbitrag methods --llm {kit.llm.backend.name}"
+            + f"What each needs, and what runs: arbitrag methods --llm {kit.llm.backend.name}",
+            needs_scorer=missing == Need.SCORE,
         )
     if isinstance(method, Prepared):
         await method.prepare(kit)

@@ -65,10 +65,10 @@ def fit(passages: Sequence[Passage], room: int, count: Count) -> Fit:
             kept.append(passage)
             room -= tokens
             continue
-        dropped = [Dropped(later, NO_ROOM) for later in passages[number:]]
+        dropped = [Dropped(later, NO_ROOM, no_room=True) for later in passages[number:]]
         shorter = _cut(passage, room, partial(count, number))
         if shorter is None:
-            return Fit(tuple(kept), (Dropped(passage, NO_ROOM), *dropped))
+            return Fit(tuple(kept), (Dropped(passage, NO_ROOM, no_room=True), *dropped))
         cut = Cut(passage.id or passage.place, count(number, shorter), tokens)
         return Fit((*kept, shorter), tuple(dropped), (cut,))
     return Fit(tuple(kept))

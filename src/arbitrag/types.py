@@ -115,10 +115,11 @@ def distinct_passages(passages: Iterable[Passage]) -> tuple[Passage, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A passage that was found but not used, and why."""
+    """A passage that was found but not used, and why; ``no_room`` says that the token limit left none for it."""
 
     passage: Passage
     reason: str
+    no_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.storage.lock import Lock
+from arbitrag.storage.lock import Lock, is_held
 
 
 def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
@@ -17,8 +17,10 @@ def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
     with Lock(path):
         with pytest.raises(DataError, match=r"^another process is writing .*rows\.jsonl; wait until it ends"):
             Lock(path)
+        assert is_held(path)
         with Lock(tmp_path / "others.jsonl"):
             pass
+    assert not is_held(path)
     Lock(path).release()
     assert {each.name for each in tmp_path.iterdir()} == {".rows.jsonl.lock", ".others.jsonl.lock"}
     assert not (tmp_path / ".rows.jsonl.lock").read_bytes()

@@ -121,5 +121,7 @@ async def _refused(llm: str, scorer: str | None, names: list[str]) -> tuple[dict
 
 def _reason(error: ArbitragError) -> str:
     """The first line of an error, and whether a second model would help."""
-    helped = "; with a --scorer it would run" if "--scorer" in str(error) else ""
+    from arbitrag.errors import CapabilityError
+
+    helped = "; with a --scorer it would run" if isinstance(error, CapabilityError) and error.needs_scorer else ""
     return str(error).splitlines()[0].removesuffix(".") + helped

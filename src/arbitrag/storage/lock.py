@@ -20,21 +20,10 @@ class Lock:
     """Held by the one process that writes ``path``; raises DataError when another one does."""
 
     def __init__(self, path: Path) -> None:
-        check_writable(path)
-        shown, lock = printable(str(path)), path.with_name(f".{path.name}.lock")
-        check_plain(lock)
-        with ExitStack() as opened:
-            try:
-                connection = sqlite3.connect(lock, timeout=0, isolation_level=None)
-                opened.callback(connection.close)
-                connection.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                raise DataError(
-                    f"another process is writing {shown}; wait until it ends, or name another file"
-                    if "locked" in str(error)
-                    else f"cannot write {shown}: its lock cannot be had: {error}"
-                ) from None
-            opened.pop_all()
+        connection = _acquired(path)
+        if connection is None:
+            shown = printable(str(path))
+            raise DataError(f"another process is writing {shown}; wait until it ends, or name another file")
         self._connection = connection
 
     def __enter__(self) -> Lock:
@@ -48,3 +37,36 @@ class Lock:
     def release(self) -> None:
         """Let others write."""
         self._connection.close()
+
+
+def is_held(path: Path) -> bool:
+    """Whether another process holds the lock of ``path``; False where that cannot be found out."""
+    try:
+        connection = _acquired(path)
+    except DataError:
+        return False
+    if connection is None:
+        return True
+    connection.close()
+    return False
+
+
+def _acquired(path: Path) -> sqlite3.Connection | None:
+    """A connection that holds the lock of ``path``; None when another process holds it.
+
+    Raises DataError where the lock's file cannot be written.
+    """
+    check_writable(path)
+    lock = path.with_name(f".{path.name}.lock")
+    check_plain(lock)
+    with ExitStack() as opened:
+        try:
+            connection = sqlite3.connect(lock, timeout=0, isolation_level=None)
+            opened.callback(connection.close)
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the low byte, without the extended code
+                return None
+            raise DataError(f"cannot write {printable(str(path))}: its lock cannot be had: {error}") from None
+        opened.pop_all()
+    return connection

@@ -22,7 +22,7 @@ from pathlib import Path
 from arbitrag.errors import DataError
 from arbitrag.evaluate.run import write_ahead_log
 from arbitrag.storage.files import check_plain, check_writable, draft_of, open_plain
-from arbitrag.storage.lock import Lock
+from arbitrag.storage.lock import is_held
 from arbitrag.text import one_line, printable
 
 APPLICATION = 0x41524254  # "ARBT", in the file's header
@@ -78,21 +78,13 @@ def reader(path: Path) -> sqlite3.Connection:
             # In a folder that nobody may write to, nobody writes to the file either.
             connection = sqlite3.connect(f"{name}?mode=ro&immutable=1", uri=True, isolation_level=None)
         _guard(connection, path)
-        if write_ahead_log.is_cut(path, connection) and not _is_being_written(path):
+        if write_ahead_log.is_cut(path, connection) and not is_held(path):
             connection.close()
             raise DataError(
                 f"{_shown(path)}-wal, which belongs to the run, is damaged: finished rows in it cannot be read\n"
                 f"To keep what can be read and make the rest again, type: arbitrag bench run {_shown(path)}"
             )
     return connection
-
-
-def _is_being_written(path: Path) -> bool:
-    try:
-        Lock(path).release()
-    except DataError as error:
-        return "another process" in str(error)
-    return False
 
 
 def writer(path: Path, upgrade: Callable[[sqlite3.Connection, int], str]) -> sqlite3.Connection:

@@ -33,7 +33,6 @@ from arbitrag.run import Failure, attempt, check
 from arbitrag.serialization import to_plain
 from arbitrag.text import printable
 from arbitrag.trace import Call
-from arbitrag.truncation import NO_ROOM
 from arbitrag.types import Usage, Verdict
 
 CONCURRENCY = 64
@@ -298,7 +297,7 @@ def _answered(job: _Job, verdict: Verdict) -> Row:
         verdict.strategy,
         verdict.why,
         scores=verdict.scores,
-        cut=len(verdict.cuts) + sum(dropped.reason == NO_ROOM for dropped in verdict.dropped),
+        cut=len(verdict.cuts) + sum(dropped.no_room for dropped in verdict.dropped),
         parse_failures=int(verdict.scores.get("parse_failures", 0)),
     )
 
