@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli.options import AsJson
+from arbitrag.evaluate.metrics.answers import METRICS
+from arbitrag.text import listed
 
 if TYPE_CHECKING:
     from arbitrag.evaluate.tune import Tuned
@@ -27,7 +29,7 @@ def tune(
         str | None, typer.Option("--system", metavar="NAME", help="Where the run has the method in several forms.")
     ] = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="em, f1, hotpot_f1, contains or choice.")
+        str | None, typer.Option("--metric", metavar="NAME", help=f"{listed(list(METRICS), 'or')}.")
     ] = None,
     grid: Annotated[
         list[str] | None,

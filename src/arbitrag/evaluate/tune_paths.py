@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from arbitrag.errors import ArbitragError, TraceError
-from arbitrag.evaluate.report.measure import Metric
+from arbitrag.evaluate.metrics.answers import Metric
 from arbitrag.evaluate.tune_grid import Grid
 from arbitrag.evaluate.tune_record import Case, Recorded, Show, joined_trace
 from arbitrag.replay import decide_again

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.report.formats import plain_table
-from arbitrag.evaluate.report.measure import METRICS
 from arbitrag.evaluate.report.tables import NOTHING, Table, name, percent, ranged
 from arbitrag.evaluate.tune import HeatMap, Point, Tuned
 from arbitrag.text import one_line

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from arbitrag.errors import DataError
 from arbitrag.evaluate.metrics.answers import (
+    METRICS,
     exact_match,
     hotpot_f1,
     mentions,
@@ -20,9 +21,11 @@ from arbitrag.evaluate.metrics.answers import (
     substring_accuracy,
     token_f1,
 )
+from arbitrag.evaluate.questions import Item
 from arbitrag.text import choose, vanishes
+from arbitrag.types import Question
 
-METRICS = [exact_match, token_f1, hotpot_f1, substring_accuracy]
+FUNCTIONS = [exact_match, token_f1, hotpot_f1, substring_accuracy]
 texts = st.text(max_size=12) | st.lists(st.sampled_from(["a", "the", "$", "no", "x", "y.", " "])).map(" ".join)
 
 
@@ -123,21 +126,21 @@ def test_what_vanishes_matches_exactly_or_not_at_all() -> None:
 def test_by_hand(
     prediction: str | None, golds: list[str], em: float, f1: float, hotpot: float, substring: float
 ) -> None:
-    found = [metric(prediction, golds) for metric in METRICS]
+    found = [metric(prediction, golds) for metric in FUNCTIONS]
     assert found == pytest.approx([em, f1, hotpot, substring], abs=1e-15)
     assert all(type(value) is float for value in found)
 
 
 @given(texts, st.lists(texts, max_size=3))
 def test_metrics_are_ordered_and_within_bounds(prediction: str, golds: list[str]) -> None:
-    em, f1, hotpot, substring = (metric(prediction, golds) for metric in METRICS)
+    em, f1, hotpot, substring = (metric(prediction, golds) for metric in FUNCTIONS)
     assert 0 <= em <= hotpot <= f1 <= 1
     assert em <= substring <= 1
 
 
 @given(texts.filter(lambda text: bool(text.strip())), st.lists(texts, max_size=3))
 def test_a_gold_answer_is_right(gold: str, more: list[str]) -> None:
-    assert [metric(gold, [*more, gold]) for metric in METRICS] == [1, 1, 1, 1]
+    assert [metric(gold, [*more, gold]) for metric in FUNCTIONS] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -220,3 +223,17 @@ def test_options_without_the_gold_answer_are_a_fault_of_the_data() -> None:
         multiple_choice("Paris", ["Rome"], ("Paris", "Lyon"))
     with pytest.raises(DataError, match=r"Options: none$"):
         multiple_choice("Paris", ["Paris"], ())
+
+
+def test_the_page_lists_every_metric(repository: Path) -> None:
+    page = (repository / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    table = "\n".join(f"| `{each.name}` | {each.title} | {each.description} |" for each in METRICS.values())
+    assert f"\n{table}\n\n" in page
+
+
+def test_a_metric_scores_by_the_gold_answers_or_by_the_options() -> None:
+    item = Item(Question("Who?", ("Mira Talven", "Oskar Brend")), ("Mira Talven",))
+    found = {name: metric("It was Mira Talven", item) for name, metric in METRICS.items()}
+    assert found == {"em": 0.0, "f1": 2 / 3, "hotpot_f1": 2 / 3, "contains": 1.0, "choice": 1.0}
+    refusable = Item(Question("Why?"), ())
+    assert {METRICS[name](None, refusable) for name in METRICS} == {1.0}

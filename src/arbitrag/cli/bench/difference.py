@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.report.difference import Change, Difference, Moved, SetDifference
 from arbitrag.evaluate.report.formats import plain_table
-from arbitrag.evaluate.report.measure import METRICS
 from arbitrag.evaluate.report.tables import NOTHING, Table, name, p_words, percent, ranged
 from arbitrag.text import one_line
 

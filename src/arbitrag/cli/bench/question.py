@@ -9,8 +9,9 @@ from typing import Any
 from arbitrag.cli.verdict import render
 from arbitrag.display import cost
 from arbitrag.errors import UsageError, nearest
+from arbitrag.evaluate.metrics.answers import Metric
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.report.measure import Metric, chosen, judge
+from arbitrag.evaluate.report.measure import chosen, judge
 from arbitrag.evaluate.report.report import named
 from arbitrag.evaluate.run.runfile import decoded
 from arbitrag.evaluate.run.store import Row, Store

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from arbitrag.cli.options import AsJson
+from arbitrag.evaluate.metrics.answers import METRICS
 
 if TYPE_CHECKING:
     from arbitrag.evaluate.report.per_question import View
@@ -37,7 +38,7 @@ Sets = Annotated[list[str] | None, typer.Option("--set", metavar="NAME", help="O
 Systems = Annotated[list[str] | None, typer.Option("--system", metavar="NAME", help="Only this system. Repeatable.")]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", metavar="NAMES", help="em, f1, hotpot_f1, contains, choice; several with commas."),
+    typer.Option("--metric", metavar="NAMES", help=f"{', '.join(METRICS)}; several with commas."),
 ]
 Resamples = Annotated[
     int | None, typer.Option("--resamples", min=1, metavar="NUMBER", help="Of the bootstrap, for each interval.")

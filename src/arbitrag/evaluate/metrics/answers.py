@@ -1,4 +1,6 @@
-"""Whether an answer is right: a prediction and its gold answers in, a number from 0 to 1 out.
+"""Answer metrics: a prediction and its gold answers in, a score from 0 to 1 out, higher is better.
+
+A metric is a function and a line of ``METRICS``, which reports, the command line and docs/benchmarks.md read.
 
 A prediction of None is a refusal. A question whose gold answers are missing or all blank has no answer: refusing is
 right and everything else is wrong, which is SQuAD 2.0's rule for unanswerable questions. With several gold answers the
@@ -11,10 +13,13 @@ substring search finds them everywhere. Here such a gold answer must be matched 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from arbitrag.errors import DataError
+from arbitrag.evaluate.questions import Item
 from arbitrag.text import agree, choose, declines, normalize_answer, one_line, vanishes
+from arbitrag.types import Strategy
 
 _CLOSED = frozenset({"yes", "no", "noanswer"})
 
@@ -74,6 +79,49 @@ def multiple_choice(prediction: str | None, golds: Sequence[str], options: Seque
     if _refuses(prediction):
         return float(not answers or any(declines(options[number]) for number in right))
     return float(choose(prediction or "", options) in right)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """An answer metric by name. ``score(prediction, item)`` is from 0 to 1, higher is better.
+
+    ``title`` is its name in reports. A ``binary`` one scores 0 or 1 and so tells right from wrong; one that
+    ``needs_options`` is defined only for multiple choice.
+    """
+
+    name: str
+    title: str
+    description: str
+    score: Callable[[str | None, Item], float]
+    binary: bool = True
+    needs_options: bool = False
+
+    def __call__(self, answer: str | None, item: Item) -> float:
+        """The score of an answer; None is a refusal, which scores 1 where refusing is right."""
+        if answer is None and (item.scenario is Strategy.REFUSE or not item.answers):
+            return 1.0
+        return self.score(answer, item)
+
+
+def _of_answers(score: Callable[[str | None, Sequence[str]], float]) -> Callable[[str | None, Item], float]:
+    """A score by the gold answers alone, as one by the item."""
+    return lambda answer, item: score(answer, item.answers)
+
+
+def _of_options(answer: str | None, item: Item) -> float:
+    return multiple_choice(answer, item.answers, item.question.options)
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("em", "EM", "the answer equals a gold answer after normalisation", _of_answers(exact_match)),
+        Metric("f1", "F1", "F1 over the words of answer and gold answer", _of_answers(token_f1), binary=False),
+        Metric("hotpot_f1", "F1 (HotpotQA)", "F1, but yes and no must be equal", _of_answers(hotpot_f1), binary=False),
+        Metric("contains", "Contains", "the answer contains a gold answer", _of_answers(substring_accuracy)),
+        Metric("choice", "Choice", "the chosen option is a gold answer", _of_options, needs_options=True),
+    )
+}
 
 
 def _refuses(prediction: str | None) -> bool:

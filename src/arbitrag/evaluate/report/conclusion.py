@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arbitrag.evaluate.report.measure import METRICS
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.report.report import SIGNIFICANT, SetReport
 from arbitrag.evaluate.report.statistics import Figures, Pair
 from arbitrag.text import one_line

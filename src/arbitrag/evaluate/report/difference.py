@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import UsageError
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.metrics.significance import Interval, compare, holm
-from arbitrag.evaluate.report.measure import METRICS, Measured, Run, measure
+from arbitrag.evaluate.report.measure import Measured, Run, measure
 from arbitrag.evaluate.report.report import SIGNIFICANT, digest_of, named, plain_of
 from arbitrag.evaluate.report.statistics import LEVEL, p_between, resamples_for
 from arbitrag.serialization import to_plain

@@ -1,4 +1,4 @@
-"""From the rows of a run to numbers for each question: the metrics by name, and what every system made of a set.
+"""Scores of the rows of a run by answer metrics: an array (questions, systems) for each metric of a question set.
 
 Three rules hold for every number that a report shows:
 
@@ -10,7 +10,7 @@ Three rules hold for every number that a report shows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from arbitrag.errors import DataError, unknown
-from arbitrag.evaluate.metrics.answers import exact_match, hotpot_f1, multiple_choice, substring_accuracy, token_f1
+from arbitrag.evaluate.metrics.answers import METRICS, Metric
 from arbitrag.evaluate.questions import Item
 from arbitrag.evaluate.run.columns import Columns
 from arbitrag.text import agree, one_line
-from arbitrag.types import Strategy
 
 if TYPE_CHECKING:
     from arbitrag.evaluate.run.store import System
@@ -49,34 +48,6 @@ class Run(Asked, Protocol):
     def columns(self, set: str, system: str, score: str = "") -> Columns: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """``score(answer, item)`` is from 0 to 1; a ``binary`` one is 0 or 1 and so tells right from wrong."""
-
-    name: str
-    title: str
-    score: Callable[[str | None, Item], float]
-    binary: bool = True
-
-    def __call__(self, answer: str | None, item: Item) -> float:
-        """The score of an answer; None is a refusal."""
-        if answer is None and (item.scenario is Strategy.REFUSE or not item.answers):
-            return 1.0
-        return self.score(answer, item)
-
-
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("em", "EM", lambda answer, item: exact_match(answer, item.answers)),
-        Metric("f1", "F1", lambda answer, item: token_f1(answer, item.answers), binary=False),
-        Metric("hotpot_f1", "F1 (HotpotQA)", lambda answer, item: hotpot_f1(answer, item.answers), binary=False),
-        Metric("contains", "Contains", lambda answer, item: substring_accuracy(answer, item.answers)),
-        Metric("choice", "Choice", lambda answer, item: _choice(answer, item)),
-    )
-}
-
-
 def chosen(names: Sequence[str], items: Sequence[Item]) -> tuple[Metric, ...]:
     """The metrics of these names for a set; without names EM and F1, after multiple choice where the set allows it.
 
@@ -88,11 +59,11 @@ def chosen(names: Sequence[str], items: Sequence[Item]) -> tuple[Metric, ...]:
     for name in asked:
         if name not in METRICS:
             raise unknown("metric", name, METRICS)
-    if "choice" in asked:
-        for item in items:
+    for name in asked:
+        for item in items if METRICS[name].needs_options else ():
             if not _choosable(item):
                 raise DataError(
-                    f"the metric choice needs options with a gold answer among them; question "
+                    f"the metric {name} needs options with a gold answer among them; question "
                     f"'{one_line(item.id, 60)}' has {one_line(' | '.join(item.question.options)) or 'none'}"
                 )
     if not asked:
@@ -208,10 +179,6 @@ def _scores(metrics: Sequence[Metric], items: Sequence[Item], systems: Sequence[
             flat += known[answer]
     numbers = np.array(flat, float).reshape(len(items), len(systems), len(metrics))
     return {metric.name: numbers[:, :, number] for number, metric in enumerate(metrics)}
-
-
-def _choice(answer: str | None, item: Item) -> float:
-    return multiple_choice(answer, item.answers, item.question.options)
 
 
 def _choosable(item: Item) -> bool:

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.metrics.significance import Interval
 from arbitrag.evaluate.report.conclusion import conclusion
 from arbitrag.evaluate.report.formats import about
-from arbitrag.evaluate.report.measure import METRICS
 from arbitrag.evaluate.report.pages import rendered
 from arbitrag.evaluate.report.per_question import View
 from arbitrag.evaluate.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, plots

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.report.measure import METRICS, Run
+from arbitrag.evaluate.report.measure import Run
 from arbitrag.evaluate.report.report import LISTED, Report, SetReport
 from arbitrag.evaluate.run.store import Row
 from arbitrag.serialization import from_plain

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.report.conclusion import tokens_of
-from arbitrag.evaluate.report.measure import METRICS
 from arbitrag.evaluate.report.report import Report, SetReport
 from arbitrag.evaluate.report.tables import name
 

@@ -9,13 +9,14 @@ from itertools import combinations
 
 import numpy as np
 
+from arbitrag.evaluate.metrics.answers import Metric
 from arbitrag.evaluate.metrics.calibration import auroc, calibration
 from arbitrag.evaluate.metrics.poisoning import attack_success
 from arbitrag.evaluate.metrics.ratios import mean, share
 from arbitrag.evaluate.metrics.refusals import refusals, risk_area
 from arbitrag.evaluate.metrics.significance import Comparison, Interval, compare, holm, mcnemar, sign_flip
 from arbitrag.evaluate.metrics.source_choice import STRATEGIES, confusion, oracle
-from arbitrag.evaluate.report.measure import Measured, Metric
+from arbitrag.evaluate.report.measure import Measured
 from arbitrag.evaluate.run.columns import COSTS, Columns
 from arbitrag.types import Strategy
 

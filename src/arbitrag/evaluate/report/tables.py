@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.metrics.significance import Interval
 from arbitrag.evaluate.metrics.source_choice import STRATEGIES
-from arbitrag.evaluate.report.measure import METRICS
 from arbitrag.evaluate.report.report import SIGNIFICANT, SetReport
 from arbitrag.evaluate.report.statistics import Cost, Figures, Pair, Sources
 from arbitrag.text import one_line
