@@ -121,3 +121,7 @@ def test_copies_of_a_passage_share_its_identity() -> None:
 def test_of_copies_the_first_stays() -> None:
     first, other, copy = Passage("a", id="1", score=2.0), Passage("a"), Passage("a", id="1", score=1.0)
     assert distinct_passages([first, other, copy, other]) == (first, other)
+
+
+def test_a_strategy_says_in_a_word_what_was_trusted() -> None:
+    assert [each.trusted for each in Strategy] == ["both", "memory", "evidence", "neither"]

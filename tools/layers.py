@@ -26,8 +26,9 @@ Order = tuple[tuple[str, ...], ...]  # layers, lowest first, each of names
 LAYERS: Order = (
     ("errors",),
     ("serialization", "text"),
+    ("display",),
     ("types",),
-    ("display", "plugins", "registry"),
+    ("plugins", "registry"),
     ("security",),
     ("storage",),
     ("llm",),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any
 
+from arbitrag.display import counted, escaped, folded, table, token_counts
 from arbitrag.serialization import NOT_JSON, to_plain
-from arbitrag.text import encodable, listed
+from arbitrag.text import encodable, listed, one_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +23,11 @@ class Strategy(Enum):
     MEMORY = "memory"  # FI
     EVIDENCE = "evidence"  # FE
     REFUSE = "refuse"  # RA
+
+    @property
+    def trusted(self) -> str:
+        """Which source was trusted, in a word: both, memory, evidence or neither."""
+        return "neither" if self is Strategy.REFUSE else self.value
 
 
 class Need(Flag):
@@ -177,6 +184,15 @@ class Usage:
         """Prompt tokens that were computed."""
         return self.prompt_tokens - self.cached_tokens
 
+    def in_words(self) -> str:
+        """``1 answer · 192 prompt tokens (125 cached), 4 completion · 0.50 s``."""
+        if not self.calls:
+            return "no model calls"
+        kinds = {"answer": self.generations, "scoring": self.scorings, "inspection": self.inspections}
+        calls = ", ".join(counted(number, noun) for noun, number in kinds.items() if number)
+        money = "" if self.money is None else f"{self.money:.6f}".rstrip("0").rstrip(".") + " paid"
+        return " · ".join(filter(None, [calls, token_counts(self), f"{self.seconds:.2f} s", money]))
+
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
@@ -231,7 +247,24 @@ class Verdict:
         return plain
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it; see ``arbitrag.display``."""
-        from arbitrag.display import html
+        """How a notebook shows it: a small table, in which all that others wrote is escaped (see ``display``)."""
+        return table(self._rows())
 
-        return html(self)
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        if self.question.text:
+            yield "Question", escaped(self.question.text)
+        yield "Answer", "<em>(none)</em>" if self.answer is None else f"<strong>{escaped(self.answer)}</strong>"
+        yield "Trusted", self.strategy.trusted + (f" (method {escaped(self.method)})" if self.method else "")
+        yield "Why", escaped(self.why)
+        for candidate in self.candidates:
+            yield candidate.origin.trusted.capitalize(), escaped(candidate.text) or "<em>(no answer)</em>"
+        if self.kept:
+            items = (
+                folded(one_line(each.place or each.title or "without a name", 200), each.text) for each in self.kept
+            )
+            yield f"Passages ({len(self.kept)} read)", f"<ol>{''.join(items)}</ol>"
+        for reason, count in Counter(each.reason for each in self.dropped).items():
+            yield "Dropped", f"{count}: {escaped(reason)}"
+        for note in self.notes:
+            yield "Note", escaped(note)
+        yield "Cost", escaped(self.usage.in_words())

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from arbitrag.cli.verdict import render
-from arbitrag.display import cost
 from arbitrag.types import Candidate, Cut, Dropped, Passage, Strategy, Usage, Verdict
 
 MEMORY = Candidate("Mira Talven", Strategy.MEMORY)
@@ -105,11 +104,11 @@ def test_untrusted_text_cannot_act_on_the_terminal() -> None:
 
 
 def test_costs_in_words() -> None:
-    assert cost(Usage(1, 0, 0, 1, 1, 10, 0, 3, 1.0)) == "1 answer · 10 prompt tokens, 3 completion · 1.00 s"
-    cached = cost(Usage(0, 1, 2, 3, 1, 5, 5, 0, 0.004))
+    assert Usage(1, 0, 0, 1, 1, 10, 0, 3, 1.0).in_words() == "1 answer · 10 prompt tokens, 3 completion · 1.00 s"
+    cached = Usage(0, 1, 2, 3, 1, 5, 5, 0, 0.004).in_words()
     assert cached == "1 scoring, 2 inspections · 5 prompt tokens (5 cached) · 0.00 s"
-    both = cost(Usage(2, 6, 0, 8, 3, 192, 125, 4, 0.02))
+    both = Usage(2, 6, 0, 8, 3, 192, 125, 4, 0.02).in_words()
     assert both == "2 answers, 6 scorings · 192 prompt tokens (125 cached), 4 completion · 0.02 s"
-    assert cost(Usage(1, calls=1, money=0.0012)).endswith(" · 0.0012 paid")
-    assert cost(Usage(1, calls=1, money=0.0)).endswith(" · 0 paid")
-    assert cost(Usage(1, calls=1, money=20.0)).endswith(" · 20 paid")
+    assert Usage(1, calls=1, money=0.0012).in_words().endswith(" · 0.0012 paid")
+    assert Usage(1, calls=1, money=0.0).in_words().endswith(" · 0 paid")
+    assert Usage(1, calls=1, money=20.0).in_words().endswith(" · 20 paid")

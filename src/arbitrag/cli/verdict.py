@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from arbitrag.display import TRUSTED, cost
 from arbitrag.text import one_line, printable
 from arbitrag.types import Candidate, Cut, Passage, Verdict
 
@@ -26,23 +25,23 @@ def render(verdict: Verdict, width: int = 100, *, settings: str = "") -> str:
         *_passages(verdict, room),
         *(line for note in verdict.notes for line in _field("Note", _wrapped(note, room))),
         *(_field("Settings", _wrapped(settings, room)) if settings else ()),
-        *_field("Cost", _wrapped(cost(verdict.usage), room)),
+        *_field("Cost", _wrapped(verdict.usage.in_words(), room)),
     ]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _answer(verdict: Verdict, room: int) -> Iterator[str]:
     answer = "(none)" if verdict.answer is None else _flat(verdict.answer)
-    trusted = f"trusted: {TRUSTED[verdict.strategy]}"
+    trusted = f"trusted: {verdict.strategy.trusted}"
     lines = _wrapped(answer, room)
     if len(lines) == 1 and len(answer) + 2 + len(trusted) <= room:
         return _field("Answer", [answer.ljust(room - len(trusted)) + trusted])
-    return iter([*_field("Answer", lines), *_field("Trusted", [TRUSTED[verdict.strategy]])])
+    return iter([*_field("Answer", lines), *_field("Trusted", [verdict.strategy.trusted])])
 
 
 def _candidates(candidates: Sequence[Candidate], room: int) -> Iterator[str]:
     """Two short candidates share a line."""
-    told = [(TRUSTED[each.origin].capitalize(), _flat(each.text) or "(no answer)") for each in candidates]
+    told = [(each.origin.trusted.capitalize(), _flat(each.text) or "(no answer)") for each in candidates]
     column = (room - LABEL) // 2
     if len(told) == 2 and all(len(text) + 2 <= column for _, text in told):
         (left, first), (right, second) = told

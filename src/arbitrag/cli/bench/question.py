@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from arbitrag.cli.verdict import render
-from arbitrag.display import cost
 from arbitrag.errors import UsageError, nearest
 from arbitrag.evaluate.metrics.answers import Metric
 from arbitrag.evaluate.questions import Item
@@ -136,4 +135,4 @@ def _verdict(row: Row, verdict: Mapping[str, Any] | None, width: int) -> Iterato
     if row.scores:
         yield f"Scores    {', '.join(f'{one_line(key)} {value:.3f}' for key, value in row.scores.items())}"
     if row.paid is not None and row.paid != row.alone:
-        yield f"Paid      {cost(row.paid)}"
+        yield f"Paid      {row.paid.in_words()}"
