@@ -62,7 +62,7 @@ INSIDE: Mapping[str, Order] = {
         ("budget", "hf", "http", "onnx"),
     ),
     "retrieve": (("base", "stored_passage"), ("documents", "fixed", "hybrid"), ("index", "servers")),
-    "evaluate": (("metrics", "questions"), ("run",), ("report",), ("*",)),
+    "evaluate": (("questions",), ("metrics",), ("run",), ("report",), ("*",)),
     "data": (("*",), ("trd",)),
     "cli": (
         ("terminal",),
