@@ -29,6 +29,7 @@ LAYERS: Order = (
     ("display",),
     ("types",),
     ("plugins", "registry"),
+    ("run_options",),
     ("security",),
     ("storage",),
     ("llm",),

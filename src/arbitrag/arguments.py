@@ -11,10 +11,9 @@ from arbitrag.kit import Limits
 from arbitrag.llm.base import Price
 from arbitrag.methods import method_from
 from arbitrag.methods.base import Method
+from arbitrag.run_options import OPTIONS, Option
 from arbitrag.stages.long_form import Form
 from arbitrag.types import Question
-
-_MODEL = "an address such as 'openai:gpt-4o-mini', 'hf:MODEL' or 'lab', or a model"
 
 
 def _is(*kinds: type) -> Callable[[Any], bool]:
@@ -29,18 +28,25 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
 
 
+# An object that is passed in place of an address has this method.
+_OBJECTS = {"llm": "generate", "scorer": "score", "encoder": "encode"}
+
+
+def _fits(name: str, declared: Option) -> Callable[[Any], bool]:
+    if name in _OBJECTS:
+        return _is_address_or(_OBJECTS[name])
+    if declared.kind is dict:
+        return _are_texts
+    if name == "price":
+        return _is(Price)
+    return _is(str) if declared.names is None else _is(str, Path)
+
+
 # By the name of the argument: what fits, and what that is in words.
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "llm": (_is_address_or("generate"), _MODEL),
-    "scorer": (_is_address_or("score"), _MODEL),
-    "encoder": (_is_address_or("encode"), "an address such as 'hash' or 'st:NAME', or an encoder"),
-    "mode": (_is(str), "'bm25', 'dense' or 'hybrid'"),
-    "where": (_are_texts, "a mapping of texts such as {'language': 'en'}"),
+    **{name: (_fits(name, declared), declared.in_python) for name, declared in OPTIONS.items() if declared.in_python},
     "limits": (_is(Limits), "Limits(context_tokens=..., answer_tokens=...) of arbitrag.kit"),
-    "wording": (_is(str, Path), "the path of a folder"),
-    "cache": (_is(str, Path), "the path of a folder"),
     "form": (lambda value: value in get_args(Form), "'short' or 'long'"),
-    "price": (_is(Price), "Price(prompt=..., completion=...) of arbitrag.llm.base"),
 }
 
 

@@ -32,6 +32,7 @@ from arbitrag.llm.base import (
 )
 from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
+from arbitrag.run_options import OPTIONS
 from arbitrag.serialization import json_digest, to_plain
 from arbitrag.trace import Recorder, Result
 from arbitrag.truncation import Fit, fit
@@ -58,9 +59,9 @@ class Limits:
     The last is for one text on the way to an answer, such as a passage from memory or a consolidation.
     """
 
-    context_tokens: int = 2048
-    answer_tokens: int = 32
-    writing_tokens: int = 256
+    context_tokens: int = OPTIONS["context_tokens"].default
+    answer_tokens: int = OPTIONS["answer_tokens"].default
+    writing_tokens: int = OPTIONS["writing_tokens"].default
 
 
 @dataclass(frozen=True)

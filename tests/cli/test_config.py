@@ -248,10 +248,8 @@ def test_doctor_says_what_is_set_and_where(folder: Path, command: Command, monke
 
 def test_the_page_names_every_key_with_its_variable_and_its_example_is_read(repository: Path, folder: Path) -> None:
     page = (repository / "docs" / "config.md").read_text(encoding="utf-8")
-    for key in KEYS:
-        assert re.search(
-            rf"^\| `{re.escape(key.name)}[` ][^|]*\| `{key.variable}` \| `{key.option}`", page, re.MULTILINE
-        )
+    for name, key in KEYS.items():
+        assert re.search(rf"^\| `{re.escape(name)}[` ][^|]*\| `{key.variable}` \| `{key.option}`", page, re.MULTILINE)
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     read = load(str(write(folder, example)), {}, folder)
     assert (read.values["--llm"].typed, read.settings["trustmargin"]) == (("lab",), {"threshold": "-1.5"})

@@ -12,19 +12,19 @@ import typer
 from arbitrag.cli.config import Config, configured
 from arbitrag.cli.foreign import Foreign, refuse_foreign
 from arbitrag.cli.options import (
-    Address,
     AsJson,
+    AskOptions,
     Changes,
     Encoder,
     Index,
     MaxCost,
     MaxTokens,
     Mode,
-    Parts,
     Where,
     budget_from,
+    default,
+    option,
 )
-from arbitrag.cli.terminal import completion
 from arbitrag.cli.terminal.arguments import typed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ echo "Who directed The Silent Orchard?" | arbitrag ask - --llm lab --index lab""
 STANDARD_INPUT = "-"
 
 
-class Form(StrEnum):
+class AnswerForm(StrEnum):
     SHORT = "short"
     LONG = "long"
 
@@ -55,54 +55,27 @@ def ask(
             metavar="QUESTION", help="- reads it from standard input. For many: --questions.", callback=typed
         ),
     ] = None,
-    llm: Address = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            autocompletion=completion.methods,
-            help="See: arbitrag methods. auto takes rag, which runs on every model.",
-        ),
-    ] = "auto",
+    llm: Annotated[str | None, option("llm")] = None,
+    method: Annotated[str, option("method")] = default("method"),
     changes: Changes = None,
     index: Index = None,
     encoder: Encoder = None,
     mode: Mode = None,
     where: Where = None,
-    passages: Annotated[
-        Path | None, typer.Option("--passages", metavar="FILE", help='Rows {"text": ...} to read for every question.')
-    ] = None,
-    scorer: Annotated[
-        str | None, typer.Option("--scorer", metavar="ADDRESS", help="A model for likelihoods, when --llm has none.")
-    ] = None,
-    questions: Annotated[
-        str | None,
-        typer.Option("--questions", metavar="FILE|-", help="JSON lines, CSV, or a question a line. See: data check."),
-    ] = None,
+    passages: Annotated[Path | None, option("passages")] = None,
+    scorer: Annotated[str | None, option("scorer")] = None,
+    questions: Annotated[str | None, option("questions")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Rows go here; run again to go on or retry.")
     ] = None,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Questions at a time.")
-    ] = 16,
-    cache: Annotated[Path | None, typer.Option("--cache", metavar="DIR", help="Keep responses in this folder.")] = None,
-    wording: Annotated[Path | None, typer.Option("--wording", metavar="DIR", help="Prompt files of your own.")] = None,
-    context_tokens: Annotated[
-        int, typer.Option("--context-tokens", min=1, metavar="NUMBER", help="For all passages together.")
-    ] = 2048,
-    answer_tokens: Annotated[int, typer.Option("--answer-tokens", min=1, metavar="NUMBER", help="For an answer.")] = 32,
-    writing_tokens: Annotated[
-        int,
-        typer.Option("--writing-tokens", min=1, metavar="NUMBER", help="For what a method writes on the way."),
-    ] = 256,
-    answer: Annotated[
-        Form,
-        typer.Option("--answer", metavar="short|long", help="Long: also in sentences that cite the passages."),
-    ] = Form.SHORT,
-    price: Annotated[
-        str | None, typer.Option("--price", metavar="PROMPT,COMPLETION", help="Money per million tokens of --llm.")
-    ] = None,
+    concurrency: Annotated[int, option("concurrency")] = default("concurrency"),
+    cache: Annotated[Path | None, option("cache")] = None,
+    wording: Annotated[Path | None, option("wording")] = None,
+    context_tokens: Annotated[int, option("context_tokens")] = default("context_tokens"),
+    answer_tokens: Annotated[int, option("answer_tokens")] = default("answer_tokens"),
+    writing_tokens: Annotated[int, option("writing_tokens")] = default("writing_tokens"),
+    answer: Annotated[AnswerForm, option("answer")] = AnswerForm(default("answer")),
+    price: Annotated[str | None, option("price")] = None,
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     foreign: Foreign = False,
@@ -123,7 +96,7 @@ def ask(
         index, mode = (
             None if f"--{name}" in configuration.used else value for name, value in (("index", index), ("mode", mode))
         )
-    parts = Parts(
+    options = AskOptions(
         method=method,
         changes=changes or (),
         llm=llm,
@@ -132,23 +105,27 @@ def ask(
         encoder=encoder,
         mode=mode,
         where=where or (),
-        passages=passages,
-        cache=cache,
-        wording=wording,
+        passages=_typed_path(passages),
+        cache=_typed_path(cache),
+        wording=_typed_path(wording),
         context_tokens=context_tokens,
         answer_tokens=answer_tokens,
         writing_tokens=writing_tokens,
         price=price,
-        form=answer.value,
+        answer=answer.value,
+        questions=questions,
+        concurrency=concurrency,
+        max_tokens=max_tokens,
+        max_cost=max_cost,
         configuration=configuration,
     )
     typed = {"--max-tokens": max_tokens, "--max-cost": max_cost}
     if question is not None:
         if questions is not None or out is not None:
             raise UsageError("--questions and -o are for many questions; leave the QUESTION out, or them")
-        if any(value is not None and option not in configuration.used for option, value in typed.items()):
+        if any(value is not None and name not in configuration.used for name, value in typed.items()):
             raise UsageError("--max-tokens and --max-cost are for many questions (--questions); leave them out")
-        return _one(_read_in() if question == STANDARD_INPUT else question, parts, as_json, explain, trace)
+        return _one(_read_in() if question == STANDARD_INPUT else question, options, as_json, explain, trace)
     if explain or trace is not None:
         raise UsageError("--explain and --trace are for one QUESTION; give it in quotes")
     if questions is None and _is_terminal():
@@ -156,11 +133,15 @@ def ask(
     from arbitrag.cli.batch import answer_many
     from arbitrag.data.asking import questions_to_ask
 
-    parts.model()  # before anything is read
+    options.model()  # before anything is read
     if (questions or "").startswith("lab:") and llm is not None and not foreign:
         refuse_foreign([llm], f"{questions} asks", "--foreign")
     asked = questions_to_ask(questions or "-")  # out here: in an event loop Ctrl-C would wait for the input's end
-    return asyncio.run(answer_many(asked, parts, out, concurrency, budget_from(max_tokens, max_cost)))
+    return asyncio.run(answer_many(asked, options, out, concurrency, budget_from(max_tokens, max_cost)))
+
+
+def _typed_path(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def _is_terminal() -> bool:
@@ -180,7 +161,7 @@ def _read_in() -> str:
         raise DataError(f"standard input is not UTF-8 at byte {error.start + 1}") from None
 
 
-def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path | None) -> int:
+def _one(question: str, options: AskOptions, as_json: bool, explain: bool, trace: Path | None) -> int:
     import asyncio
 
     from arbitrag.cli.explain import explained
@@ -192,29 +173,29 @@ def _one(question: str, parts: Parts, as_json: bool, explain: bool, trace: Path 
 
     if trace is not None:
         check_writable(trace)
-    with waiting(f"Opening {shown(parts.model())}") as wait:
+    with waiting(f"Opening {shown(options.model())}") as wait:
         on_text = wait.stream if sys.stdout.isatty() and not as_json else None
-        verdict = asyncio.run(_outcome(question, parts, wait, on_text))
+        verdict = asyncio.run(_outcome(question, options, wait, on_text))
     if trace is not None:
         from arbitrag.replay import save_trace
 
         save_trace(verdict.trace, trace)  # of a failure too, whose calls show how it came about
     if isinstance(verdict, Failure):
         raise verdict.error
-    configuration = parts.configuration
+    configuration = options.configuration
     if as_json:
         from arbitrag.serialization import to_plain
 
         told = verdict.to_dict() | ({"configuration": dict(configuration.used)} if configuration.used else {})
         say_json({**told, "trace": to_plain(verdict.trace)} if explain else told)
     else:
-        say(render(verdict, width(), settings=configuration.told(parts.method)))
+        say(render(verdict, width(), settings=configuration.told(options.method_named)))
         if explain:
             say("\n" + explained(verdict.trace, width()))
     return 0
 
 
-async def _outcome(question: str, parts: Parts, wait: Wait, on_text: OnText | None) -> Verdict | Failure:
+async def _outcome(question: str, options: AskOptions, wait: Wait, on_text: OnText | None) -> Verdict | Failure:
     from arbitrag.errors import UsageError
     from arbitrag.run import attempt, check
     from arbitrag.text import one_line
@@ -222,8 +203,8 @@ async def _outcome(question: str, parts: Parts, wait: Wait, on_text: OnText | No
 
     if not question.strip():
         raise UsageError("the question is empty")
-    method = parts.chosen()
-    async with parts.kit() as kit:
+    method = options.chosen()
+    async with options.kit() as kit:
         wait.tell(f"Asking {one_line(kit.llm.backend.name)} by {method.name}")
         await check(method, kit)
-        return await attempt(Question(question), method, kit, form=parts.form, on_text=on_text)
+        return await attempt(Question(question), method, kit, form=options.form, on_text=on_text)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-from arbitrag.cli.options import Parts
+from arbitrag.cli.options import AskOptions
 from arbitrag.cli.results import FORMAT, ResultFile
 from arbitrag.cli.terminal.output import complain, progress, say_json, waiting
 from arbitrag.data.asking import Asked
@@ -29,21 +29,21 @@ Show = Callable[[int, int | None, str], None]
 
 
 async def answer_many(
-    asked: Asked, parts: Parts, out: Path | None, concurrency: int, budget: Budget | None = None
+    asked: Asked, options: AskOptions, out: Path | None, concurrency: int, budget: Budget | None = None
 ) -> int:
     """Answer the questions and give the exit status: 1 when any of them failed, 3 when a limit left some out.
 
     Rows go to standard output, or to ``out``, where those of a run before stay when they were made alike. The
     questions' own passages are read where every one has some and no others were given, as in ``bench run``.
     """
-    if told := parts.configuration.told(parts.method):
+    if told := options.configuration.told(options.method_named):
         complain(f"Settings: {told}")
-    method, questions = parts.chosen(), asked.questions
-    given = _given(asked, parts)
+    method, questions = options.chosen(), asked.questions
+    given = _given(asked, options)
     async with AsyncExitStack() as opened:
-        with waiting(f"Opening {shown(parts.model())}"):
-            kit = await opened.enter_async_context(parts.kit(None if given is None else ()))
-        run = _settings_of_run(method, kit, given is not None) | ({"form": "long"} if parts.form == "long" else {})
+        with waiting(f"Opening {shown(options.model())}"):
+            kit = await opened.enter_async_context(options.kit(None if given is None else ()))
+        run = _settings_of_run(method, kit, given is not None) | ({"form": "long"} if options.form == "long" else {})
         digests = {name: json_digest(passages)[:16] for name, passages in (given or {}).items()}
         opening = nullcontext() if out is None else ResultFile.opened(out, questions, run, digests)
         with opening as file:
@@ -56,7 +56,7 @@ async def answer_many(
                 own = {"given": digests[row["id"]]} if given is not None else {}
                 put({**row, **own, "run": run})
 
-            done, failed, seconds = await _answer(to_ask, method, kit, concurrency, write, given, budget, parts.form)
+            done, failed, seconds = await _answer(to_ask, method, kit, concurrency, write, given, budget, options.form)
     before = len(questions) - len(to_ask)
     rate = f", {done / seconds:.1f} a second" if done and seconds else ""
     complain(
@@ -75,9 +75,9 @@ async def answer_many(
     return 1 if failed else 0
 
 
-def _given(asked: Asked, parts: Parts) -> Mapping[str, Sequence[Passage]] | None:
+def _given(asked: Asked, options: AskOptions) -> Mapping[str, Sequence[Passage]] | None:
     """The questions' own passages where they are read, with a word about everything of the file that is left out."""
-    others = "--index" if parts.index is not None else "--passages" if parts.passages is not None else ""
+    others = "--index" if options.index is not None else "--passages" if options.passages is not None else ""
     bare = len(asked.questions) - len(asked.passages)
     left_out = list(asked.ignored)
     if asked.passages and others:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.errors import DataError, UsageError, nearest
+from arbitrag.run_options import OPTIONS, Option, flag
 from arbitrag.text import one_line
 
 if TYPE_CHECKING:
@@ -45,51 +46,26 @@ _NAMED_BEFORE = "arbitrag.config"  # and the file that was named before the comm
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One thing that can be set: its name in the file (``limits.answer_tokens``), and the option that it stands for."""
+    """An option of a run that can be set: under ``declared.key`` in the file (``limits.answer_tokens``)."""
 
     name: str
-    kind: type = str
-    path: bool = False
-    address: bool = False
-    named: str = ""  # the variable, where it is not called as the option
+    declared: Option
 
     @property
     def option(self) -> str:
-        return "--" + self.name.rpartition(".")[2].replace("_", "-")
+        return flag(self.name)
 
     @property
     def variable(self) -> str:
-        return PREFIX + (self.named or self.name.rpartition(".")[2].upper())
+        return PREFIX + (self.declared.variable or self.name.upper())
 
 
-KEYS = (
-    Key("llm", address=True),
-    Key("scorer", address=True),
-    Key("encoder", address=True),
-    Key("index", path=True),
-    Key("mode"),
-    Key("where", dict),
-    Key("method"),
-    Key("answer"),
-    Key("price"),
-    Key("cache", path=True, named="RESPONSE_CACHE"),  # ARBITRAG_CACHE is where the answers of probes are kept
-    Key("wording", path=True),
-    Key("concurrency", int),
-    Key("limits.context_tokens", int),
-    Key("limits.answer_tokens", int),
-    Key("limits.writing_tokens", int),
-    Key("limits.max_tokens", int),
-    Key("limits.max_cost", float),
-)
+KEYS = {declared.key: Key(name, declared) for name, declared in OPTIONS.items() if declared.key}
 # The options that are taken from here, by command. A command that is not named takes none: what replay or tune are to
 # do, and which model validates a set of questions, is always typed.
-_ALL = frozenset(key.option for key in KEYS)
 TAKEN = {
-    "ask": _ALL,
-    "bench run": _ALL,
-    "search": frozenset(["--encoder", "--mode", "--where"]),
-    "index": frozenset(["--encoder"]),
-    "doctor": frozenset(["--llm"]),
+    command: frozenset(key.option for key in KEYS.values() if command in key.declared.settable)
+    for command in dict.fromkeys(command for key in KEYS.values() for command in key.declared.settable)
 }
 
 
@@ -164,7 +140,7 @@ def load(named: str | None, environ: Mapping[str, str], folder: Path) -> Configu
         values, settings = _File.read(path, bool(asked)).taken()
     if environ.get(PREFIX + "LLM"):
         values.pop("--price", None)  # which is that of the file's own model
-    for key in KEYS:
+    for key in KEYS.values():
         if text := environ.get(key.variable):
             values[key.option] = Value((text,), key.variable)
     return Configuration(path, bool(asked), values, settings)
@@ -209,14 +185,13 @@ class _File:
 
     def taken(self) -> tuple[dict[str, Value], dict[str, dict[str, str]]]:
         values, settings = {}, {}
-        known = {key.name: key for key in KEYS}
         for name, value in self._flat():
             if name == SETTINGS:
                 settings = self._settings(value)
-            elif name in known:
-                values[known[name].option] = self._value(known[name], value)
+            elif name in KEYS:
+                values[KEYS[name].option] = self._value(KEYS[name], value)
             else:
-                raise self._unknown(name, [*known, SETTINGS])
+                raise self._unknown(name, [*KEYS, SETTINGS])
         return values, settings
 
     def _flat(self) -> Iterator[tuple[str, Any]]:
@@ -228,15 +203,17 @@ class _File:
                 yield name, value
 
     def _value(self, key: Key, value: Any) -> Value:
-        origin, kinds = (_place(self.path), self._line(key.name)), {int: "a whole number", float: "a number"}
-        if key.kind is dict:
+        origin, kinds = (_place(self.path), self._line(key.declared.key)), {int: "a whole number", float: "a number"}
+        if key.declared.kind is dict:
             if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-                raise self._wrong(key.name, 'a table of texts, such as where = { language = "en" }', value)
+                raise self._wrong(key.declared.key, 'a table of texts, such as where = { language = "en" }', value)
             return Value(tuple(f"{name}={each}" for name, each in value.items()), *origin)
-        fits = isinstance(value, (int, float) if key.kind is float else key.kind) and not isinstance(value, bool)
-        if not fits or (key.kind is not str and value <= 0):
-            what = kinds.get(key.kind, "a text in quotes")
-            raise self._wrong(key.name, what if key.kind is str else f"{what} above 0", value)
+        fits = isinstance(value, (int, float) if key.declared.kind is float else key.declared.kind) and not isinstance(
+            value, bool
+        )
+        if not fits or (key.declared.kind is not str and value <= 0):
+            what = kinds.get(key.declared.kind, "a text in quotes")
+            raise self._wrong(key.declared.key, what if key.declared.kind is str else f"{what} above 0", value)
         source = None if self.source is None else replace(self.source, option=key.option)
         return Value((self._typed(key, str(value), source),), *origin, source)
 
@@ -244,25 +221,32 @@ class _File:
         """As it would be typed here: a path from this folder. Raises UsageError for what a file may not decide."""
         if source is not None:
             self._refuse(key, text, source)
-        if not key.path or "://" in text or (key.name == "index" and ":" in text) or text == "lab":
+        if (
+            key.declared.names in (None, "address")
+            or "://" in text
+            or (key.name == "index" and ":" in text)
+            or text == "lab"
+        ):
             return text
         return os.path.relpath(self.path.parent / Path(text).expanduser()) if self.path.parent != Path() else text
 
     def _refuse(self, key: Key, text: str, source: FromFile) -> None:
         how = f"\nOr name the file, if it is yours: --config {self.path} (or {NAMED}={self.path})"
         try:
-            if key.address:
+            if key.declared.names == "address":
                 source.check(text)
             elif key.name == "index":
                 source.check_index(text)
         except UsageError as error:
             raise UsageError(f"{error}{how}") from None
         if key.name == "method" and ":" in text.partition(" ")[0]:
-            where = self._at(key.name)
+            where = self._at(key.declared.key)
             raise UsageError(f"{where}: the method is code of its own, and the file may be a stranger's{how}")
         inside = (self.path.parent / text).resolve().is_relative_to(self.path.parent.resolve())
         if key.name == "cache" and not inside:
-            raise UsageError(f"{self._at(key.name)}: '{one_line(text)}' lies outside the folder of the file{how}")
+            raise UsageError(
+                f"{self._at(key.declared.key)}: '{one_line(text)}' lies outside the folder of the file{how}"
+            )
 
     def _settings(self, tables: Any) -> dict[str, dict[str, str]]:
         """The settings of each method, checked as if they were typed."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arbitrag.cli.config import KEYS, NAME, Config, Configuration, configured
-from arbitrag.cli.options import AsJson
+from arbitrag.cli.options import AsJson, option
 from arbitrag.security.addresses import HIDDEN, shown
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ class Examined:
 
 def doctor(
     context: typer.Context,
-    llm: Annotated[
-        list[str] | None, typer.Option("--llm", metavar="ADDRESS", help="A model to look at. Repeatable.")
-    ] = None,
+    llm: Annotated[list[str] | None, option("llm", "doctor")] = None,
     as_json: AsJson = False,
     config: Config = None,
 ) -> int:
@@ -181,9 +179,9 @@ def _configuration(configuration: Configuration) -> dict[str, str]:
     """The file of settings, and everything that is set by it or by the environment, with where."""
     none = f"none; {NAME} is looked for here and in the parents, up to the project's root or the home folder"
     told = {"file": none if configuration.file is None else str(configuration.file)}
-    for key in KEYS:
+    for name, key in KEYS.items():
         if value := configuration.values.get(key.option):
-            told[key.name] = f"{', '.join(map(shown, value.typed))} (from {value.origin})"
+            told[name] = f"{', '.join(map(shown, value.typed))} (from {value.origin})"
     for method, settings in configuration.settings.items():
         told[f"settings.{method}"] = ", ".join(f"{name}={value}" for name, value in settings.items())
     return told

@@ -5,35 +5,44 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
 from arbitrag.cli.config import Configuration
 from arbitrag.cli.terminal import completion
 from arbitrag.cli.terminal.arguments import typed
-from arbitrag.registry import ENCODERS, INDEXES, LLMS, forms
-from arbitrag.text import listed
+from arbitrag.run_options import OPTIONS, RunOptions, flag
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder as Encoded
-    from arbitrag.kit import Kit
+    from arbitrag.kit import Kit, Limits
     from arbitrag.llm.base import Price
     from arbitrag.llm.budget import Budget
     from arbitrag.methods.base import Method
+    from arbitrag.stages.long_form import Form
     from arbitrag.types import Passage
 
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--llm",
-        metavar="ADDRESS",
-        autocompletion=completion.models,
-        help=f"The model: {listed(forms(LLMS), 'or')}.",
-    ),
-]
+
+def option(name: str, command: str = "ask") -> Any:
+    """An option of a run as typer takes it, with what its declaration in RunOptions says of a command."""
+    declared = OPTIONS[name].of(command)
+    return typer.Option(
+        flag(name),
+        metavar=declared.metavar,
+        help=declared.help,
+        min=declared.least,
+        autocompletion=getattr(completion, declared.completes) if declared.completes else None,
+    )
+
+
+def default(name: str, command: str = "ask") -> Any:
+    """What stands where an option was not typed."""
+    return OPTIONS[name].of(command).default
+
+
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,40 +52,12 @@ Changes = Annotated[
         help="A setting of the method, such as threshold=-1.0. Repeatable.",
     ),
 ]
-Index = Annotated[
-    str | None,
-    typer.Option("--index", metavar="ADDRESS", help=f"Made by arbitrag index; or {', '.join(forms(INDEXES))}."),
-]
-Encoder = Annotated[
-    str | None,
-    typer.Option(
-        "--encoder",
-        metavar="ADDRESS",
-        autocompletion=completion.encoders,
-        help=f"For vectors: {', '.join(forms(ENCODERS))}.",
-    ),
-]
-Mode = Annotated[
-    str | None,
-    typer.Option(
-        "--mode",
-        metavar="NAME",
-        autocompletion=completion.modes,
-        help="Search an index with vectors by bm25, dense or hybrid.",
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="KEY=VALUE", help="Only passages whose metadata says so. Repeatable."),
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option("--max-tokens", min=1, metavar="NUMBER", help="Stop before prompts and completions have more in all."),
-]
-MaxCost = Annotated[
-    float | None,
-    typer.Option("--max-cost", metavar="MONEY", help="Stop before the run cost more in all; needs --price."),
-]
+Index = Annotated[str | None, option("index")]
+Encoder = Annotated[str | None, option("encoder")]
+Mode = Annotated[str | None, option("mode")]
+Where = Annotated[list[str] | None, option("where")]
+MaxTokens = Annotated[int | None, option("max_tokens")]
+MaxCost = Annotated[float | None, option("max_cost")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -87,34 +68,27 @@ class _Closed(Protocol):
 T = TypeVar("T", bound=_Closed)
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a run is made of, as it was typed."""
+@dataclass(frozen=True, kw_only=True)
+class AskOptions(RunOptions):
+    """The options of ``ask``, with the settings of the method that were typed, and what is set elsewhere."""
 
-    method: str
-    changes: Sequence[str]
-    llm: str | None
-    scorer: str | None
-    index: str | None
-    encoder: str | None
-    mode: str | None
-    where: Sequence[str]
-    passages: Path | None
-    cache: Path | None
-    wording: Path | None
-    context_tokens: int
-    answer_tokens: int
-    writing_tokens: int
-    price: str | None
-    form: Literal["short", "long"] = "short"
+    changes: Sequence[str] = ()
     configuration: Configuration = field(default_factory=Configuration)
+
+    @property
+    def method_named(self) -> str:
+        return self.method or str(default("method"))
+
+    @property
+    def form(self) -> Form:
+        return "long" if self.answer == "long" else "short"
 
     def chosen(self) -> Method:
         """The method with its settings; raises UsageError for an unknown name, option or value."""
         from arbitrag.methods import configured
         from arbitrag.methods.base import name_and_options
 
-        name, options = name_and_options(self.configuration.settled(self.method))  # rag, or "rag k=5"
+        name, options = name_and_options(self.configuration.settled(self.method_named))  # rag, or "rag k=5"
         return configured(name, {**options, **pairs_from(self.changes, "--set", "threshold=-1.0")}, typed=True)
 
     def model(self) -> str:
@@ -125,7 +99,6 @@ class Parts:
     async def kit(self, given: Sequence[Passage] | None = None) -> AsyncIterator[Kit]:
         """A kit of these parts, opened for the length of a block; ``given`` passages stand where no others are."""
         from arbitrag.encode import open_encoder
-        from arbitrag.kit import Limits
         from arbitrag.llm import open_llm
         from arbitrag.run import open_kit
         from arbitrag.storage.jsonl import read_passages
@@ -152,14 +125,22 @@ class Parts:
                     encoder=part("--encoder", self.encoder, open_encoder),
                     mode=self.mode,
                     where=pairs_from(self.where, "--where", "language=en"),
-                    passages=given if self.passages is None else read_passages(self.passages),
+                    passages=given if self.passages is None else read_passages(Path(self.passages)),
                     scorer=part("--scorer", self.scorer, open_llm),
-                    limits=Limits(self.context_tokens, self.answer_tokens, self.writing_tokens),
+                    limits=limits_of(self),
                     wording=self.wording,
                     cache=self.cache,
                     price=price,
                 )
             )
+
+
+def limits_of(options: RunOptions) -> Limits:
+    """The limits of a run; those that were not given are the usual ones."""
+    from arbitrag.kit import Limits
+
+    given = {each.name: getattr(options, each.name) for each in fields(Limits)}
+    return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
 def encoder_from(configuration: Configuration, address: str | None) -> str | Encoded | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arbitrag.cli.options import AsJson
+from arbitrag.cli.options import AsJson, default, option
 from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.text import listed
 
@@ -21,7 +21,7 @@ arbitrag tune val.db --method trustmargin --html map.html"""
 
 def tune(
     path: Annotated[Path, typer.Argument(metavar="RUN.db", help="A run file made with --traces.")],
-    method: Annotated[str, typer.Option("--method", metavar="trustmargin|bridge", help="What to tune.")],
+    method: Annotated[str, option("method", "tune")],
     set: Annotated[
         str | None, typer.Option("--set", "--split", metavar="NAME", help="The question set; a validation set.")
     ] = None,
@@ -43,7 +43,7 @@ def tune(
     resamples: Annotated[
         int | None, typer.Option("--resamples", min=1, metavar="NUMBER", help="Of the bootstrap.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Of the bootstrap.")] = 0,
+    seed: Annotated[int, option("seed", "tune")] = default("seed", "tune"),
     as_json: AsJson = False,
 ) -> None:
     """Find the best settings on a validation set from what a run recorded; no model is asked.
@@ -113,8 +113,8 @@ def _command(
     import shlex
 
     words = ["arbitrag", "tune", str(path), "--method", method]
-    for option, value in (("--set", set), ("--system", system), ("--metric", metric)):
-        words += [option, value] if value is not None else []
+    for name, value in (("--set", set), ("--system", system), ("--metric", metric)):
+        words += [name, value] if value is not None else []
     for each in grid or ():
         words += ["--grid", each]
     words += ["--on-test"] if on_test else []

@@ -8,14 +8,15 @@ to be typed again. What is secret in an address is not kept.
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from arbitrag.cli.options import pairs_from, price_from
+from arbitrag.cli.options import limits_of, pairs_from, price_from
 from arbitrag.errors import UsageError
 from arbitrag.registry import LLMS, PLUGINS_TAKE
+from arbitrag.run_options import OPTIONS, Names, RunOptions
 from arbitrag.security.addresses import shown
 from arbitrag.security.trust import FromFile, is_local, is_local_cache, is_local_path
 from arbitrag.text import one_line
@@ -28,63 +29,49 @@ if TYPE_CHECKING:
     from arbitrag.llm.base import LLM
 
 # What an option that a run file remembers must be, to be opened without being typed again.
-_LOCAL = {
+_LOCAL: Mapping[Names, Callable[[str], bool]] = {
+    "address": is_local,
     "index": is_local_path,
-    "encoder": is_local,
-    "scorer": is_local,
-    "cache": is_local_cache,
-    "wording": is_local_path,
+    "folder": is_local_path,
+    "responses": is_local_cache,
 }
-_ADDRESSES = ("index", "encoder", "scorer")
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(RunOptions):
     """What all systems of a run share; None is what was not typed.
 
     ``remembered_by`` is the run file that some of it was taken from, and ``taken`` names which.
     """
 
-    index: str | None = None
-    encoder: str | None = None
-    mode: str | None = None
-    where: Sequence[str] | None = None
-    passages: str | None = None
-    scorer: str | None = None
-    cache: str | None = None
-    wording: str | None = None
-    context_tokens: int | None = None
-    answer_tokens: int | None = None
-    writing_tokens: int | None = None
-    retries: int | None = None
-    seed: int | None = None
-    deterministic: bool | None = None
     remembered_by: str = ""
     taken: frozenset[str] = frozenset()
 
-    def over(self, remembered: Mapping[str, Any], file: str) -> Options:
+    def over(self, remembered: Mapping[str, Any], file: str) -> BenchOptions:
         """With what was not typed taken from a run file."""
         known = {name: remembered.get(name) for name, value in self._values().items() if value is None}
         taken = frozenset(name for name, value in known.items() if value is not None)
         return replace(self, **known, remembered_by=file, taken=taken) if taken else self
 
-    def found_in(self, configuration: Configuration) -> Options:
+    def found_in(self, configuration: Configuration) -> BenchOptions:
         """With the mark of a file of settings that nobody named, on what was taken from it."""
         marked = {name for name in self._values() if configuration.source(f"--{name}") is not None}
         return replace(self, remembered_by=str(configuration.file), taken=frozenset(marked)) if marked else self
 
-    def without(self, names: Collection[str]) -> Options:
+    def without(self, names: Collection[str]) -> BenchOptions:
         """As if these had not been given."""
         left: dict[str, Any] = {name: None for name in self._values() if name in names}
         return replace(self, **left)
 
     def remembered(self) -> dict[str, Any]:
         """As plain JSON values for a run file, addresses without what may be secret in them."""
-        return {
-            name: shown(value) if name in _ADDRESSES else list(value) if isinstance(value, tuple) else value
-            for name, value in self._values().items()
-            if value is not None
-        }
+        kept = {name: value for name, value in self._values().items() if value is not None}
+        for name, value in kept.items():
+            if OPTIONS[name].names in ("address", "index"):
+                kept[name] = shown(value)
+            elif isinstance(value, tuple):
+                kept[name] = list(value)
+        return kept
 
     def source(self, name: str) -> FromFile | None:
         """The mark of an option that the run file says; None for one that was typed."""
@@ -96,14 +83,16 @@ class Options:
 
     def elsewhere(self) -> dict[str, str]:
         """What has to be typed again when the run goes on, by option."""
-        values = {name: str(value) for name, value in self._values().items() if name in _LOCAL and value is not None}
-        return {name: value for name, value in values.items() if not _LOCAL[name](value)}
+        found = {}
+        for name, value in self._values().items():
+            names = OPTIONS[name].names
+            if names is not None and value is not None and not _LOCAL[names](str(value)):
+                found[name] = str(value)
+        return found
 
     def _values(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _ABOUT_FILE}
-
-
-_ABOUT_FILE = ("remembered_by", "taken")
+        """The options that a run file remembers."""
+        return {name: getattr(self, name) for name, declared in OPTIONS.items() if declared.remembered}
 
 
 def command_again(command: str, file: str, llms: Sequence[str], others: Mapping[str, str]) -> str:
@@ -117,7 +106,9 @@ def command_again(command: str, file: str, llms: Sequence[str], others: Mapping[
     return shlex.join(["arbitrag", "bench", command, file, *(shown(word) for pair in words for word in pair)])
 
 
-def refuse_strangers(command: str, file: str, llms: Sequence[str], typed: Collection[str], options: Options) -> None:
+def refuse_strangers(
+    command: str, file: str, llms: Sequence[str], typed: Collection[str], options: BenchOptions
+) -> None:
     """Raise UsageError for what a run file names beyond this machine and nobody typed: all of it in one error.
 
     ``llms`` are all models of the session, ``typed`` those that a person named.
@@ -137,7 +128,7 @@ def refuse_strangers(command: str, file: str, llms: Sequence[str], typed: Collec
 @asynccontextmanager
 async def open_kits(
     llms: Mapping[str, FromFile | None],
-    options: Options,
+    options: BenchOptions,
     *,
     passages: Passages,
     prices: Mapping[str, str],
@@ -148,7 +139,6 @@ async def open_kits(
     ``prices`` are by address, as that is shown.
     """
     from arbitrag.cli.terminal.output import waiting
-    from arbitrag.kit import Limits
     from arbitrag.run import open_kit
 
     async with AsyncExitStack() as opened:
@@ -159,8 +149,6 @@ async def open_kits(
             return backend
 
         scorer = None if options.scorer is None else model(options.scorer, options.source("scorer"))
-        wanted = {each.name: getattr(options, each.name) for each in fields(Limits)}
-        limits = Limits(**{name: value for name, value in wanted.items() if value is not None})
         encoder = _encoder(options, opened)
         evidence: dict[str, Any] = {"index": options.index, "encoder": encoder, "mode": options.mode}
         if passages == "given":
@@ -178,7 +166,7 @@ async def open_kits(
                         **evidence,
                         where=pairs_from(options.where, "--where", "language=en"),
                         scorer=scorer,
-                        limits=limits,
+                        limits=limits_of(options),
                         wording=options.wording,
                         cache=options.cache,
                     )
@@ -188,7 +176,7 @@ async def open_kits(
         yield kits
 
 
-def _encoder(options: Options, opened: AsyncExitStack) -> str | Encoder | None:
+def _encoder(options: BenchOptions, opened: AsyncExitStack) -> str | Encoder | None:
     """The encoder as it was typed; one that the run file names is opened here, with the mark of that."""
     source = options.source("encoder")
     if options.encoder is None or source is None:
@@ -200,7 +188,7 @@ def _encoder(options: Options, opened: AsyncExitStack) -> str | Encoder | None:
     return encoder
 
 
-def _opened(address: str, source: FromFile | None, options: Options, concurrency: int) -> LLM:
+def _opened(address: str, source: FromFile | None, options: BenchOptions, concurrency: int) -> LLM:
     from arbitrag.llm import open_llm
 
     row = LLMS.get(address.partition(":")[0])

@@ -8,15 +8,14 @@ from typing import Annotated
 import typer
 
 from arbitrag.cli.bench import report
-from arbitrag.cli.bench.options import Options
+from arbitrag.cli.bench.options import BenchOptions
 from arbitrag.cli.config import Config, configured
 from arbitrag.cli.foreign import Foreign
-from arbitrag.cli.options import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from
-from arbitrag.cli.terminal import completion
+from arbitrag.cli.options import AsJson, Encoder, Index, MaxCost, MaxTokens, Mode, Where, budget_from, default, option
 from arbitrag.cli.terminal.help import App
 
 File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, metavar="NUMBER", help="Rows at a time.")]
+Concurrency = Annotated[int, option("concurrency", "bench run")]
 Traces = Annotated[bool, typer.Option("--traces", help="Keep every call of every row as well.")]
 
 group = App(
@@ -34,67 +33,26 @@ arbitrag bench run mine.db"""
 def run(
     context: typer.Context,
     path: File,
-    questions: Annotated[
-        list[str] | None,
-        typer.Option("--questions", metavar="ADDRESS", help="A question set, see: arbitrag data check. Repeatable."),
-    ] = None,
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="METHOD",
-            autocompletion=completion.methods,
-            help='With settings: "rag k=5". Repeatable. See: arbitrag methods.',
-        ),
-    ] = None,
-    llms: Annotated[
-        list[str] | None, typer.Option("--llm", metavar="ADDRESS", help="A model, as for ask. Repeatable.")
-    ] = None,
+    questions: Annotated[list[str] | None, option("questions", "bench run")] = None,
+    methods: Annotated[list[str] | None, option("method", "bench run")] = None,
+    llms: Annotated[list[str] | None, option("llm", "bench run")] = None,
     index: Index = None,
     encoder: Encoder = None,
     mode: Mode = None,
     where: Where = None,
-    passages: Annotated[
-        str | None,
-        typer.Option("--passages", metavar="given|retrieved", help="The questions' own passages, or the index's."),
-    ] = None,
-    scorer: Annotated[
-        str | None, typer.Option("--scorer", metavar="ADDRESS", help="A model for likelihoods, when an --llm has none.")
-    ] = None,
-    cache: Annotated[
-        str | None, typer.Option("--cache", metavar="DIR", help="Keep responses in this folder, for other runs too.")
-    ] = None,
-    wording: Annotated[str | None, typer.Option("--wording", metavar="DIR", help="Prompt files of your own.")] = None,
-    context_tokens: Annotated[
-        int | None, typer.Option("--context-tokens", min=1, metavar="NUMBER", help="For all passages together.")
-    ] = None,
-    answer_tokens: Annotated[
-        int | None, typer.Option("--answer-tokens", min=1, metavar="NUMBER", help="For an answer.")
-    ] = None,
-    writing_tokens: Annotated[
-        int | None,
-        typer.Option("--writing-tokens", min=1, metavar="NUMBER", help="For what a method writes on the way."),
-    ] = None,
-    prices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--price", metavar="PROMPT,COMPLETION", help="Money per million tokens; for all models or for each."
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="NUMBER", help="At most so many questions of each set.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="NUMBER", help="Draw the --limit at random, not from the beginning.")
-    ] = None,
-    retries: Annotated[
-        int | None, typer.Option("--retries", min=0, metavar="NUMBER", help="For a request that a server failed.")
-    ] = None,
-    deterministic: Annotated[
-        bool | None,
-        typer.Option("--deterministic", help="The same numbers at any --concurrency, from models in this process."),
-    ] = None,
-    concurrency: Concurrency = 64,
+    passages: Annotated[str | None, option("passages", "bench run")] = None,
+    scorer: Annotated[str | None, option("scorer", "bench run")] = None,
+    cache: Annotated[str | None, option("cache", "bench run")] = None,
+    wording: Annotated[str | None, option("wording", "bench run")] = None,
+    context_tokens: Annotated[int | None, option("context_tokens", "bench run")] = None,
+    answer_tokens: Annotated[int | None, option("answer_tokens", "bench run")] = None,
+    writing_tokens: Annotated[int | None, option("writing_tokens", "bench run")] = None,
+    prices: Annotated[list[str] | None, option("price", "bench run")] = None,
+    limit: Annotated[int | None, option("limit", "bench run")] = None,
+    seed: Annotated[int | None, option("seed", "bench run")] = None,
+    retries: Annotated[int | None, option("retries", "bench run")] = None,
+    deterministic: Annotated[bool | None, option("deterministic", "bench run")] = None,
+    concurrency: Concurrency = default("concurrency", "bench run"),
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     foreign: Foreign = False,
@@ -111,7 +69,7 @@ def run(
     from arbitrag.cli.bench.session import Session
     from arbitrag.cli.terminal.output import complain
 
-    options = Options(
+    options = BenchOptions(
         index=index,
         encoder=encoder,
         mode=mode,
@@ -150,22 +108,14 @@ def run(
 @group.command(epilog="arbitrag bench retry mine.db")
 def retry(
     path: File,
-    llms: Annotated[
-        list[str] | None,
-        typer.Option("--llm", metavar="ADDRESS", help="A model of the run that is not on this machine. Repeatable."),
-    ] = None,
+    llms: Annotated[list[str] | None, option("llm", "bench retry")] = None,
     index: Index = None,
     encoder: Encoder = None,
-    scorer: Annotated[str | None, typer.Option("--scorer", metavar="ADDRESS", help="As it was for run.")] = None,
-    cache: Annotated[str | None, typer.Option("--cache", metavar="DIR", help="As it was for run.")] = None,
-    wording: Annotated[str | None, typer.Option("--wording", metavar="DIR", help="As it was for run.")] = None,
-    concurrency: Concurrency = 64,
-    prices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--price", metavar="PROMPT,COMPLETION", help="Money per million tokens; for all models or for each."
-        ),
-    ] = None,
+    scorer: Annotated[str | None, option("scorer", "bench retry")] = None,
+    cache: Annotated[str | None, option("cache", "bench retry")] = None,
+    wording: Annotated[str | None, option("wording", "bench retry")] = None,
+    concurrency: Concurrency = default("concurrency", "bench run"),
+    prices: Annotated[list[str] | None, option("price", "bench retry")] = None,
     max_tokens: MaxTokens = None,
     max_cost: MaxCost = None,
     traces: Traces = False,
@@ -177,7 +127,7 @@ def retry(
     """
     from arbitrag.cli.bench.session import Session
 
-    options = Options(index=index, encoder=encoder, scorer=scorer, cache=cache, wording=wording)
+    options = BenchOptions(index=index, encoder=encoder, scorer=scorer, cache=cache, wording=wording)
     budget = budget_from(max_tokens, max_cost)
     session = Session(path, options, prices or (), concurrency, traces, retry=True, budget=budget)
     return session.run((), (), llms or (), None, as_json)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from arbitrag.cli.bench.options import Options, command_again, open_kits, prices_of, refuse_strangers
+from arbitrag.cli.bench.options import BenchOptions, command_again, open_kits, prices_of, refuse_strangers
 from arbitrag.cli.foreign import refuse_foreign
 from arbitrag.cli.options import model_from
 from arbitrag.cli.terminal.output import complain, progress, say_json
@@ -41,7 +41,7 @@ class Session:
     """``store`` is open for the length of ``run``, and ``tally`` says how far it is."""
 
     path: Path
-    options: Options
+    options: BenchOptions
     prices: Sequence[str]
     concurrency: int
     traces: bool
