@@ -10,7 +10,7 @@ read            .45   passages and a question: told once and only here (45%), or
                       told wrongly (12%), not told (33%), or told both ways (5%); then further questions
 salient         .02   passages without a question, and what any of them tells
 copied          .02   passages told only here, to be written again in an order that is asked for
-task            .39   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``lab_tasks``
+task            .39   a prompt of TrustRAG, ASTUTE RAG or BRIDGE, and the reply by rule; see ``tasks``
 =============  =====  =======================================================================================
 
 **Honest ignorance.** Strangers' names come from the same pools as those of the world, so the name says nothing; as

@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from arbitrag.text import agree, normalize_answer, one_line, without_thoughts
@@ -71,7 +72,7 @@ class Value:
     """The text of a line or a cell, never empty, for a reader of one kind of value.
 
     ``start`` is how the line or cell begins (``answer:``, ``2.``), for error texts; ``shown`` are the texts that the
-    prompt's form has in its place. A reader that bends the form adds to ``lenient`` by which rule.
+    prompt's form has in its place. A reader that accepts more than the form adds to ``lenient`` by which rule it did.
     """
 
     start: str
@@ -172,7 +173,7 @@ class Form(Generic[T_co]):
             if last and not field.last:
                 raise ParseError(f"a line stands behind '{last}': {one_line(line.text, 60)}")
             last = start if field.last else ""
-            found.add(field, field.kind(value_of(start, line.value, examples[field.label], lenient)))
+            found.add(field, field.kind(value_of(start, line.value, examples.get(field.label, frozenset()), lenient)))
         for field in self.fields:
             field.check(found.count(field))
         return Parsed(self.build(found), tuple(lenient))
@@ -218,10 +219,11 @@ def _line(text: str) -> Line:
     return Line(text, "", None, stripped)
 
 
+@lru_cache(maxsize=64)
 def _texts_shown(form: str) -> Mapping[str, frozenset[str]]:
     """The texts that a prompt's form shows for the value of a line, by label, and for numbered lines under ``""``."""
     shown: dict[str, set[str]] = defaultdict(set)
     for text in form.splitlines():
         line = _line(text)
         shown[line.label].add(normalize_answer(_CELL.split(line.value)[0]))
-    return defaultdict(frozenset, {label: frozenset(texts) for label, texts in shown.items()})
+    return {label: frozenset(texts) for label, texts in shown.items()}
