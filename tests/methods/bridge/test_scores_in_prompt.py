@@ -6,14 +6,19 @@ import pytest
 
 from arbitrag.lab.model import PROMPTS
 from arbitrag.methods.bridge.log import BridgeLog
-from arbitrag.prompts import PromptBook
+from arbitrag.prompts import Field, PromptBook
 from arbitrag.types import Question
 
 LOG = BridgeLog(scores={"s1": 0.624, "s2": 0.4, "s3": 1.0, "s4": 0.0, "r_p": 0.6, "g_p": 0.4})
 
 
 def user_turn(book: PromptBook) -> str:
-    fields = {"passages": (), "memories": (), "question": Question("Who?"), "scores": (LOG.score_block(),)}
+    fields: dict[str, Field] = {
+        "passages": (),
+        "memories": (),
+        "question": Question("Who?"),
+        "scores": (LOG.score_block(),),
+    }
     return book.find("bridge/answer_scored").render(**fields).messages[-1].text
 
 
