@@ -1,4 +1,4 @@
-"""Scoring eight continuations of one long prompt costs little more than scoring one: the prompt is read once.
+"""Scoring eight continuations of one long prompt costs little more than scoring one: the prompt is prefilled once.
 
 Random weights, 106 million parameters, CPU; every round has a new prompt, so that nothing is stored from before.
 """

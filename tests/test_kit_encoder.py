@@ -13,7 +13,7 @@ import pytest
 
 from arbitrag.encode.base import Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.encode.lazy import LazyEncoder
 from arbitrag.errors import CapabilityError, DataError, IndexFileError, TraceError, UsageError
 from arbitrag.kit import Kit
 from arbitrag.replay import decide_again, load_trace, save_trace
@@ -135,7 +135,7 @@ async def test_where_the_encoder_comes_from(parts: dict[str, Any], name: str) ->
 
 async def test_an_index_brings_its_encoder_along_and_opens_it_when_it_is_needed(index: Path) -> None:
     async with open_kit(ScriptedLLM(), index=index, mode="bm25") as kit:
-        assert isinstance(kit.encoder, LaterEncoder)
+        assert isinstance(kit.encoder, LazyEncoder)
         found = await kit.retrieve("Mira Talven", k=1)
         await kit.embed(found)
         assert kit.encoder._opened is None
@@ -148,7 +148,7 @@ async def test_an_index_brings_its_encoder_along_and_opens_it_when_it_is_needed(
 
 async def test_an_encoder_that_changed_since_the_index_was_made_is_refused() -> None:
     with pytest.raises(IndexFileError, match="was made by hash:256:0, and hash is now hash:256:1"):
-        await LaterEncoder("hash", "hash:256:0", 256).encode(["x"], kind="query")
+        await LazyEncoder("hash", "hash:256:0", 256).encode(["x"], kind="query")
 
 
 async def test_a_mode_without_an_index_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""An encoder that is known by what an index says of it, and opened when there is something to encode."""
+"""A lazily opened encoder: an index states its identity and width, and it is opened when there is a text to encode."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def default_encoder() -> Encoder:
     """``hash``, which is opened (and numpy imported, 0.15 s) when there is something to encode."""
-    return LaterEncoder("hash", "hash:256:1", 256)
+    return LazyEncoder("hash", "hash:256:1", 256)
 
 
-class LaterEncoder:
+class LazyEncoder:
     """Stands for the encoder at an address, whose vectors have this identity and width."""
 
     def __init__(self, address: str, identity: str, width: int, source: FromFile | None = None) -> None:

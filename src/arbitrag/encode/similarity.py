@@ -1,4 +1,4 @@
-"""How alike two texts are, by each of the heads that an encoder has.
+"""Similarity of two texts by each head of an encoder: dense, sparse and multi-vector.
 
 dense     the cosine of two vectors                                                      any encoder
 sparse    sum over the tokens that both texts have of the product of their weights       a ``MultiHead``
@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from arbitrag.encode.base import Encoder, Kind
-from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.encode.lazy import LazyEncoder
 from arbitrag.errors import CapabilityError
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ class Similarities:
 async def compare(
     pairs: Sequence[tuple[str, str]], encoder: Encoder, stored: Mapping[str, np.ndarray] | None = None
 ) -> Similarities:
-    """How alike the two texts of each pair are. A text without a word is like nothing: 0 in every head.
+    """Similarities of the two texts of each pair, by head. A text without a word has 0 in every head.
 
     ``stored`` has vectors that this encoder made before, by their text. An encoder with one head does not make them
     again; one with three has to, since the other two are stored nowhere.
     """
-    if isinstance(encoder, LaterEncoder):
+    if isinstance(encoder, LazyEncoder):
         encoder = await encoder.opened()
     full = list(dict.fromkeys(pair for pair in pairs if all(text.strip() for text in pair)))
     texts = list(dict.fromkeys(text for pair in full for text in pair))

@@ -124,7 +124,7 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
             "arbitrag index FOLDER -o OTHER.idx --encoder hash"
         )
     from arbitrag.encode import open_encoder
-    from arbitrag.encode.lazy import LaterEncoder
+    from arbitrag.encode.lazy import LazyEncoder
     from arbitrag.retrieve.hybrid import HybridRetriever
     from arbitrag.retrieve.index.dense import DenseIndex, StoredVectors, WithEmbeddings
 
@@ -134,7 +134,7 @@ def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retrie
         raise corrupt(path, f"{VECTORS} holds {manifest.rows:,} vectors, and {FILE} knows of {index.rows:,}")
     source = FromFile(str(path / VECTORS / VECTORS_FILE), "--encoder")
     if mode == "bm25":
-        maker = LaterEncoder(manifest.encoder, manifest.identity, manifest.width, source)
+        maker = LazyEncoder(manifest.encoder, manifest.identity, manifest.width, source)
         return WithEmbeddings(texts, vectors, maker, closes=True)
     opened = encoder or open_encoder(manifest.encoder, source=source)
     dense = DenseIndex(texts, vectors, opened, path, closes=encoder is None)

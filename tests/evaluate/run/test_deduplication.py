@@ -11,7 +11,7 @@ from runner_parts import Numbers
 
 from arbitrag.encode.base import Encoder, Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.encode.lazy import LazyEncoder
 from arbitrag.encode.similarity import Heads, MultiHead
 from arbitrag.errors import BackendError
 from arbitrag.evaluate.run.deduplication import Sharing
@@ -53,7 +53,7 @@ class ThreeHeads(HashEncoder):
         return await super().encode_heads(texts, kind=kind)
 
 
-class Opens(LaterEncoder):
+class Opens(LazyEncoder):
     """Opens to a given encoder."""
 
     def __init__(self, encoder: Encoder) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arbitrag.encode.base import Encoder, Kind
-from arbitrag.encode.lazy import LaterEncoder
+from arbitrag.encode.lazy import LazyEncoder
 from arbitrag.encode.similarity import Heads, MultiHead
 from arbitrag.kit import Kit
 from arbitrag.llm.base import (
@@ -161,10 +161,10 @@ class _SharedHeads(SharedEncoder):
         return found
 
 
-class _SharedLater(LaterEncoder):
+class _SharedLater(LazyEncoder):
     """Opened when there is something to encode."""
 
-    def __init__(self, encoder: LaterEncoder, asked: _Asked) -> None:
+    def __init__(self, encoder: LazyEncoder, asked: _Asked) -> None:
         super().__init__(encoder.name, encoder.identity, encoder.width)
         self._encoder = encoder
         self._asked = asked
@@ -175,7 +175,7 @@ class _SharedLater(LaterEncoder):
 
 def shared_encoder(encoder: Encoder, asked: _Asked) -> Encoder:
     """The encoder with all that it can do."""
-    if isinstance(encoder, LaterEncoder):
+    if isinstance(encoder, LazyEncoder):
         return _SharedLater(encoder, asked)
     return (_SharedHeads if isinstance(encoder, MultiHead) else SharedEncoder)(encoder, asked)
 

@@ -1,6 +1,6 @@
 """Run systems over question sets into a store: side by side, what is shared once, and every row kept as it ends.
 
-Rows are begun question by question, so that the systems that share a question's work, and prompts that begin alike,
+Rows are begun question by question, so that the systems that share a question's work, and prompts that share a prefix,
 come together. A row that fails, by whatever error, is recorded as a failed one and the others go on.
 
 With a deterministic engine (``Engine(deterministic=True)``: ``hf:``, ``onnx:`` and ``lab``) a model's answer depends
