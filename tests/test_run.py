@@ -123,7 +123,9 @@ async def test_the_refusal_says_how_it_was_found_out() -> None:
     class Probed(ScriptedLLM):
         async def capabilities(self) -> Capabilities:
             return Capabilities(
-                Need.GENERATE, evidence=("context: not told", "score: echo and logprobs came back empty")
+                Need.GENERATE,
+                evidence=("context: not told", line := "score: echo and logprobs came back empty"),
+                refused={Need.SCORE: (line,)},
             )
 
     with pytest.raises(

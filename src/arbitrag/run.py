@@ -60,14 +60,13 @@ async def check(method: Method, kit: Kit) -> None:
     of_model = needs.of_model
     own = kit.scorer.backend is kit.llm.backend
     capabilities = await capabilities_of(kit.llm.backend, of_model if own else of_model & ~Need.SCORE)
-    offered, name, evidence = capabilities.needs, kit.llm.backend.name, capabilities.evidence
+    offered, name, refused = capabilities.needs, kit.llm.backend.name, capabilities.refused
     if not own:  # then the scorer alone is asked for likelihoods
         scorer = await capabilities_of(kit.scorer.backend, of_model & Need.SCORE)
         offered = offered & ~Need.SCORE | scorer.needs & Need.SCORE
-        name, evidence = f"{name} with the scorer {kit.scorer.backend.name}", (*evidence, *scorer.evidence)
+        name, refused = f"{name} with the scorer {kit.scorer.backend.name}", {**refused, **scorer.refused}
     if missing := of_model & ~offered:
-        about = tuple(f"{each.name.lower()}:" for each in missing if each.name)
-        found = "".join(f"\n  {line}" for line in evidence if line.startswith(about))
+        found = "".join(f"\n  {line}" for each in missing for line in refused.get(each, ()))
         ways = (
             "Give it a scorer (--scorer hf:MODEL), serve the model with vLLM"
             if missing == Need.SCORE

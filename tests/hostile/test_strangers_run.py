@@ -117,7 +117,7 @@ def test_retry_takes_only_models_of_the_run(run: Path, server: ScriptedServer, c
         ({"index": "\\\\evil\\share"}, "--index '\\\\evil\\share'"),
         ({"wording": "//evil/share"}, "--wording //evil/share"),
         ({"cache": "made-by-a-stranger"}, "--cache made-by-a-stranger"),
-        ({"scorer": EVIL, "encoder": EVIL}, f"--encoder {EVIL} --scorer {EVIL}"),
+        ({"scorer": EVIL, "encoder": EVIL}, f"--scorer {EVIL} --encoder {EVIL}"),
     ],
 )
 def test_options_of_the_file_that_reach_further_have_to_be_typed(

@@ -7,7 +7,7 @@ is its own business. It never answers with NaN, and never with an empty string i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -162,7 +162,7 @@ class Distributions:
 class Capabilities:
     """What a model can be asked for, and how that was found out (printed by ``doctor``).
 
-    A line of ``evidence`` about an ability begins with its name: ``score: asked for …, not believed because …``.
+    ``refused`` has those lines of ``evidence`` that say why something is not offered, by what that is.
 
     ``vocabulary`` identifies the tokenizer, so that methods that mix two models can tell when they disagree.
     """
@@ -171,6 +171,7 @@ class Capabilities:
     context_tokens: int | None = None
     evidence: tuple[str, ...] = ()
     vocabulary: str = ""
+    refused: Mapping[Need, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ from arbitrag.llm.http.probe import (
     Probe,
     count_by_server,
     wants_other_limit,
-    way_of,
 )
 from arbitrag.llm.http.probe_cache import Kept
 from arbitrag.llm.http.scoring import as_json, together
@@ -283,7 +282,7 @@ class OpenAILLM:
             why = "\n  ".join(scoring.lines if scoring else ())
             raise BackendError(f"{self.name} offers no likelihoods\n  {why}")
         with self._reading():
-            return await way_of(scoring.way, self._endpoint, self._model).score(prompt, continuations)
+            return await WAYS[scoring.way](self._endpoint, self._model).score(prompt, continuations)
 
     async def inspect(self, prompt: Prompt, layers: Sequence[int]) -> Inspection:
         raise self._needs_insides("hidden states")

@@ -13,7 +13,9 @@ alone nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from arbitrag.errors import BackendError
@@ -85,7 +87,12 @@ class Facts:
             *((self.context.line,) if self.context else ()),
             *(() if self.tokenizes is None else (COUNTED if self.tokenizes else ESTIMATED,)),
         )
-        return Capabilities(needs, self.context.tokens if self.context else None, evidence)
+        refused: dict[Need, tuple[str, ...]] = {}
+        if self.writing and not self.writing.works:
+            refused[Need.GENERATE] = (self.writing.line,)
+        if self.scoring and not self.scoring.way:
+            refused[Need.SCORE] = self.scoring.lines
+        return Capabilities(needs, self.context.tokens if self.context else None, evidence, refused=refused)
 
 
 COUNTED = "tokens: counted by /tokenize where passages may not fit"
@@ -94,13 +101,13 @@ Part = Literal["context", "writing", "logprobs", "scoring", "tokenizes"]
 EVERYTHING: tuple[Part, ...] = ("context", "writing", "logprobs", "scoring", "tokenizes")
 
 
-def way_of(name: str, endpoint: Endpoint, model: str) -> Way:
-    """The way of a name in WAYS."""
-    return ByIds(endpoint, model) if name == "ids" else ByEcho(endpoint, model, int(name.removeprefix("echo ")))
-
-
 LIMITS = ("max_tokens", "max_completion_tokens")  # the names that servers have for the limit on an answer
-WAYS = ("ids", "echo 0", "echo 1")
+# The ways to ask for likelihoods, in the order in which they are tried; a name is what is kept of the one that holds.
+WAYS: Mapping[str, Callable[[Endpoint, str], Way]] = {
+    "ids": ByIds,
+    "echo 0": partial(ByEcho, max_tokens=0),
+    "echo 1": partial(ByEcho, max_tokens=1),
+}
 
 
 class _Disbelief(Exception):
@@ -198,8 +205,8 @@ class Probe:
         if writing is None or not writing.works:
             return Scoring("", ())
         hasty, lines = self.endpoint.for_probing(), list[str]()
-        for name in WAYS:
-            way = way_of(name, hasty, self.model)
+        for name, make in WAYS.items():
+            way = make(hasty, self.model)
             try:
                 found = await self._believe(way, writing.prompt_tokens)
             except BackendError as error:
