@@ -1,10 +1,8 @@
-"""What one `arbitrag ask --method rag` over HTTP costs: CPU seconds beyond Python's own start, and requests.
+"""What one `arbitrag ask --method rag` over HTTP costs: CPU seconds beyond starting Python, and requests.
 
-A scripted server in a process of its own answers at once. Each command is a fresh process, measured by what the system
-charges to it (user and system time), so that waiting costs nothing; an empty `python -c pass` in turn with it is
-subtracted. Results about servers are kept in a new folder, so that the first command finds nothing known.
-
-python benchmarks/ask_cost.py --quick
+A scripted server in a process of its own answers at once. Each command is a fresh process, measured by its user and
+system time, so that waiting costs nothing; an empty `python -c pass`, run by turns with it, is subtracted. The cache of
+what is known about servers is a new folder, so that the first command has to probe the server.
 """
 
 from __future__ import annotations
@@ -73,9 +71,11 @@ def main() -> None:
             bare.append(cpu_s(["-c", "pass"]))
             asked.append(cpu_s(ask(plain, few)))
     beyond = [command - start for command, start in zip(asked, bare, strict=True)]
-    bench.figure("ask --method rag, CPU beyond python itself, median", statistics.median(beyond), unit="s", at_most=1.0)
-    bench.figure("the same, least", min(beyond), unit="s")
-    bench.figure("python itself, median", statistics.median(bare), unit="s")
+    bench.figure(
+        "ask --method rag, CPU beyond starting Python, median", statistics.median(beyond), unit="s", at_most=1.0
+    )
+    bench.figure("the same, minimum", min(beyond), unit="s")
+    bench.figure("starting Python, CPU, median", statistics.median(bare), unit="s")
     for what, count, bar in requests:
         bench.figure(what, count, at_most=bar)
     bench.finish(rounds=rounds, passages=len(FEW), many_passages=len(MANY))

@@ -1,9 +1,8 @@
-"""Requests that arrive together are served together: what joining them gains, and what the engine itself costs.
+"""Continuous batching: the throughput of concurrent requests, and the engine's own overhead.
 
-64 mixed questions to the embedded model, answers of 32 tokens, all at once against one at a time; then, with random
-weights (106 million parameters, CPU), a batch of 16 against ``generate`` of transformers on the same padded batch, and
-the share of a writing step that is not the model's forward pass. Every round has new prompts, so that nothing is stored
-from before.
+64 mixed requests to the embedded model, completions of 32 tokens, all at once against one at a time; a batch of 16
+against ``generate`` of transformers on the same padded batch (random weights, 106 million parameters, CPU); and the
+time of decode steps outside the model's forward pass. Every round has new prompts, so that none is in the prefix cache.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.engine.runtime import Step
 from arbitrag.llm.onnx.backend import open_runtime
 
-QUESTIONS, ROWS, ANSWER = 64, 16, 32
+REQUESTS, ROWS, COMPLETION = 64, 16, 32
 Ask = Callable[[LLM], Coroutine[Any, Any, object]]
 
 
 def mixed(draw: random.Random, count: int) -> list[Ask]:
-    """Of every eight: six questions from memory, of 5 to 20 words, one with a passage, one scoring of two answers."""
+    """Requests of three kinds: of every eight, six short prompts, one with a passage, one scoring of two answers."""
 
     def one(kind: int) -> Ask:
         passage = f"{random_text(draw, 40)}\n" if kind == 6 else ""
@@ -36,25 +35,25 @@ def mixed(draw: random.Random, count: int) -> list[Ask]:
         if kind == 7:
             answers = [random_text(draw, 3), random_text(draw, 5)]
             return lambda llm: llm.score(prompt, answers)
-        return lambda llm: llm.generate(prompt, Sampling(max_tokens=ANSWER))
+        return lambda llm: llm.generate(prompt, Sampling(max_tokens=COMPLETION))
 
     return [one(number % 8) for number in range(count)]
 
 
-def joined_or_not(bench: Bench, runner: asyncio.Runner, draw: random.Random) -> None:
+def against_one_at_a_time(bench: Bench, runner: asyncio.Runner, draw: random.Random) -> None:
     runtime = open_runtime(FOLDER / "model.onnx", context=1024)
-    llm = Engine(runtime, lab_codec(), name="lab")  # without a token that ends a text: all answers are of equal length
+    llm = Engine(runtime, lab_codec(), name="lab")  # no end-of-text token: all completions are of one length
 
-    async def together() -> None:
-        await asyncio.gather(*(ask(llm) for ask in mixed(draw, QUESTIONS)))
+    async def concurrent() -> None:
+        await asyncio.gather(*(ask(llm) for ask in mixed(draw, REQUESTS)))
 
-    async def in_turn() -> None:
-        for ask in mixed(draw, QUESTIONS):
+    async def sequential() -> None:
+        for ask in mixed(draw, REQUESTS):
             await ask(llm)
 
     rounds = bench.pick(smoke=1, quick=3, full=11)
-    turns, joined = alternate(lambda: runner.run(in_turn()), lambda: runner.run(together()), rounds=rounds)
-    bench.ratio(f"{QUESTIONS} questions, one at a time / together", turns, joined, at_least=4)
+    alone, batched = alternate(lambda: runner.run(sequential()), lambda: runner.run(concurrent()), rounds=rounds)
+    bench.ratio(f"{REQUESTS} requests, one at a time / all at once", alone, batched, at_least=4)
     runner.run(llm.aclose())
 
 
@@ -63,13 +62,14 @@ def against_transformers(bench: Bench, runner: asyncio.Runner, draw: random.Rand
     from transformers import GenerationConfig
 
     engine = engine_of(model)
-    settings = GenerationConfig(max_new_tokens=ANSWER, do_sample=False, pad_token_id=0)  # type: ignore[no-untyped-call]
+    shortest, tokens = bench.pick(quick=(20, 16), full=(80, COMPLETION))
+    settings = GenerationConfig(max_new_tokens=tokens, do_sample=False, pad_token_id=0)  # type: ignore[no-untyped-call]
 
     def prompts() -> list[Prompt]:
-        return [random_prompt(draw, 80 + 3 * row) for row in range(ROWS)]
+        return [random_prompt(draw, shortest + 3 * row) for row in range(ROWS)]
 
     async def ours() -> None:
-        await asyncio.gather(*(engine.generate(prompt, Sampling(max_tokens=ANSWER)) for prompt in prompts()))
+        await asyncio.gather(*(engine.generate(prompt, Sampling(max_tokens=tokens)) for prompt in prompts()))
 
     def theirs() -> None:
         rows = [[int(word) for word in (prompt.text or "").split()] for prompt in prompts()]
@@ -84,7 +84,7 @@ def against_transformers(bench: Bench, runner: asyncio.Runner, draw: random.Rand
     runner.run(engine.aclose())
 
 
-def own_cost(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: Any) -> None:
+def overhead(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: Any) -> None:
     from arbitrag.llm.hf.cpu import optimise
     from arbitrag.llm.hf.runtime import TorchRuntime
 
@@ -104,7 +104,7 @@ def own_cost(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: A
     began = time.perf_counter()
     runner.run(engine.generate(random_prompt(draw, 8), Sampling(max_tokens=bench.pick(smoke=8, quick=48, full=256))))
     whole = time.perf_counter() - began
-    bench.figure("a step beyond the forward pass", 100 * (whole / inside - 1), unit="%", at_most=5)
+    bench.figure("decode step, time outside the forward pass", 100 * (whole / inside - 1), unit="%", at_most=5)
     runner.run(engine.aclose())
 
 
@@ -112,11 +112,12 @@ def main() -> None:
     bench = Bench("batching", __doc__, packages=("torch", "transformers", "onnxruntime"))
     draw = random.Random(bench.options.seed)
     with asyncio.Runner() as runner:
-        joined_or_not(bench, runner, draw)
-        model = random_llama(bench.options.seed, layers=bench.pick(smoke=2, quick=LAYERS, full=LAYERS))
+        against_one_at_a_time(bench, runner, draw)
+        layers = bench.pick(smoke=2, quick=LAYERS, full=LAYERS)
+        model = random_llama(bench.options.seed, layers=layers)
         against_transformers(bench, runner, draw, model)
-        own_cost(bench, runner, draw, model)
-    bench.finish(questions=QUESTIONS, rows=ROWS, answer_tokens=ANSWER, parameters_million=106)
+        overhead(bench, runner, draw, model)
+    bench.finish(requests=REQUESTS, batch=ROWS, completion_tokens=COMPLETION, layers=layers)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What Arbitrag's openai backend costs beyond the official client: 2,000 calls, 64 at a time.
+"""What Arbitrag's openai backend costs beyond the official client: 2,000 calls, 64 concurrent.
 
-A scripted server in a process of its own answers at once, so that the time is the client's. Three sides in turn: our
-backend (limit, retries, checks, usage), the bare ``openai`` client, and bare ``httpx``.
+A scripted server in a process of its own answers at once, so that the time is the client's. Three clients by turns: our
+backend (limits, retries, checks, usage), the bare ``openai`` client, and bare ``httpx``.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from harness.scripted_server import scripted_server
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.http.openai import OpenAILLM
 
-AT_A_TIME = 64
+CONCURRENCY = 64
 ANSWER = "Mira Talven, 1931"
 QUESTION = "Who directed the film, and in which year was it first shown? Answer with a name and a number."
 
 
 async def many(calls: int, ask: Callable[[], Awaitable[str]]) -> None:
-    """``calls`` requests, AT_A_TIME of them under way."""
+    """Send ``calls`` requests, CONCURRENCY of them at a time."""
     left = iter(range(calls))
 
     async def worker() -> None:
         for _ in left:
             assert await ask() == ANSWER
 
-    await asyncio.gather(*(worker() for _ in range(AT_A_TIME)))
+    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         os.environ.pop(name, None)
     with scripted_server(ANSWER) as server, asyncio.Runner() as runner:
-        ours = OpenAILLM("scripted", base_url=server.base_url, concurrency=AT_A_TIME)
+        ours = OpenAILLM("scripted", base_url=server.base_url, concurrency=CONCURRENCY)
         bare = openai.AsyncOpenAI(base_url=server.base_url, api_key="none", max_retries=0)
         plain = httpx.AsyncClient(base_url=server.base_url)
         prompt, sampling = Prompt.user(QUESTION), Sampling()
@@ -73,7 +73,7 @@ def main() -> None:
     bench.ratio("our backend / bare httpx", of_ours, of_httpx)
     for what, seconds in (("our backend", of_ours), ("bare openai client", of_openai), ("bare httpx", of_httpx)):
         bench.figure(f"{what}, best round", min(seconds) / calls * 1e6, unit="µs a call")
-    bench.finish(calls=calls, at_a_time=AT_A_TIME, rounds=rounds)
+    bench.finish(calls=calls, concurrency=CONCURRENCY, rounds=rounds)
 
 
 if __name__ == "__main__":

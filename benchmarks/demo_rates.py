@@ -1,8 +1,8 @@
-"""How often each kind of question in `arbitrag demo` goes the way that the demonstration shows.
+"""How often each kind of question in `arbitrag demo` comes out as the demonstration shows it.
 
-Drawn questions of each kind with three passages, to the method that shows it, with memory alone and reading alone
-beside it. Other questions than those behind the lessons of the demonstration (training.demonstration), which tell the
-same figures. There is no bar.
+For each kind, drawn questions with three passages, answered by the method that the demonstration uses for it, and by
+`direct` and `rag`. The questions are others than those that the demonstration was chosen from (training.demonstration).
+No bars.
 
 python benchmarks/demo_rates.py --quick --checkpoint FOLDER
 
@@ -27,10 +27,10 @@ async def measure(bench: Bench, lab: LabModel, count: int) -> None:
     for kind, method in METHODS.items():
         rng = random.Random(f"rates {bench.options.seed} {kind}")
         found = await tried(lab.llm, [draw(lab.world, kind, rng) for _ in range(count)])
-        bench.figure(f"{kind}: {method} right", sum(each.right for each in found))
-        bench.figure("  by the source that it is to show", sum(each.shows for each in found))
-        bench.figure("  memory alone", sum(each.direct for each in found))
-        bench.figure("  reading alone", sum(each.rag for each in found))
+        bench.figure(f"{kind}: {method} correct", sum(each.right for each in found))
+        bench.figure("  with the source that the demonstration shows", sum(each.shows for each in found))
+        bench.figure("  direct correct", sum(each.direct for each in found))
+        bench.figure("  rag correct", sum(each.rag for each in found))
         bench.figure(f"  {method} refused", sum(each.verdict.answer is None for each in found))
     await lab.llm.aclose()
 

@@ -1,19 +1,19 @@
-"""A hostile campaign: kills, faulty endpoints, damaged files, random inputs, and answers of a gigabyte.
+"""Fault injection: kills, faulty endpoints, damaged files, fuzzing, and answers of a gigabyte.
 
 - Kills (SIGKILL) at random moments of `index`, an update of it, `bench run` and `ask -o`, at least 60: nothing that was
-  acknowledged is lost, changed or asked for again, and the next run ends with what an undisturbed one has.
+  acknowledged is lost, changed or asked for again, and the next run ends with what an uninterrupted one has.
 - Faults of an endpoint, at least 100: statuses, resets, drips, lengths, chunks, bombs, charsets, JSON and fields that
   are wrong, strange replies, Retry-After, echoed secrets. Each through `ask`, `ask -o` and `bench run` with `rag` and
   with a method that parses, where it befalls one question of three, and through `doctor`.
 - Damaged files, at least 250: every file of an index, run files, traces, answers, caches, models, prompts, questions
   and documents, cut, zeroed, flipped, typed wrongly, replaced by a folder, a link or a pipe.
-- Inputs made at random, at least a million, for everything that reads foreign text.
+- Fuzzing: random inputs, at least a million, for everything that reads foreign text.
 - The memory of a process for an answer and for a document of 1 GB, packed and plain, over that for small ones.
 
 Everything is counted against five bars of 0: rows lost (also asked again), hangs, foreign exceptions (all that is no
 ArbitragError or failed row, and any control character that reaches the terminal), secrets written or shown, and answers
-that differ without a word. Each finding is printed when it is made, on standard error. Parts that ended are
-kept in a folder with --keep DIR, so that a campaign that was cut off goes on with the next one.
+that differ without an error. Each finding is printed when it is made, on standard error. With --keep DIR finished parts
+are kept, so that an interrupted run resumes with the next one. The numbers "at least" are bars for the full size only.
 
     python benchmarks/faults.py --quick
     python benchmarks/faults.py --write --keep campaign
@@ -44,14 +44,14 @@ BARS = {
     "hang": "hangs",
     "foreign": "foreign exceptions",
     "secret": "secrets written or shown",
-    "different": "answers that differ without a word",
+    "different": "answers that differ without an error",
 }
 _KIND = {"asked again": "lost", "property": "foreign"}  # what the parts call otherwise
 
 
 @dataclass
 class Part:
-    """What one part of the campaign did and found. ``figures`` are its counts, by what was counted."""
+    """What one part did and found. ``figures`` are its counts, by what was counted."""
 
     figures: dict[str, float] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -59,13 +59,13 @@ class Part:
 
 
 def kills(bench: Bench, folder: Path, show: Show) -> Part:
-    times, sizes = bench.pick(smoke=(1, (60, 20)), quick=(1, (300, 60)), full=(16, (1500, 400)))
+    times, sizes = bench.pick(smoke=(1, (60, 20)), quick=(1, (200, 40)), full=(16, (1500, 400)))
     done = kill_all(folder, bench.options.seed, times, sizes, show)
     return Part({"kills": done.killed}, done.problems)
 
 
 def endpoints(bench: Bench, folder: Path, show: Show) -> Part:
-    every, size = bench.pick(smoke=(130, 1 << 20), quick=(40, 1 << 22), full=(1, 1 << 26))
+    every, size = bench.pick(smoke=(130, 1 << 20), quick=(100, 1 << 22), full=(1, 1 << 26))
     with FaultServer(None, always, "127.0.0.2") as elsewhere:
         faults = catalogue(f"http://127.0.0.2:{elsewhere.port}/v1/chat/completions", size)[::every]
         met = endpoint_faults(folder, faults, show)
@@ -77,18 +77,18 @@ def endpoints(bench: Bench, folder: Path, show: Show) -> Part:
 
 
 def files(bench: Bench, folder: Path, show: Show) -> Part:
-    share = bench.pick(smoke=0.004, quick=0.02, full=1.0)
+    share = bench.pick(smoke=0.004, quick=0.01, full=1.0)
     done = damaged_files(folder, bench.options.seed, show, share=share)
     return Part({"damaged files": done.damaged, "of them refused": done.refused}, done.problems)
 
 
 def inputs(bench: Bench, folder: Path, show: Show) -> Part:
-    done, problems = fuzz(bench.pick(smoke=1_000, quick=10_000, full=1_015_000), bench.options.seed, show)
+    done, problems = fuzz(bench.pick(smoke=1_000, quick=6_000, full=1_015_000), bench.options.seed, show)
     return Part({"random inputs": done}, problems)
 
 
 def memory(bench: Bench, folder: Path, show: Show) -> Part:
-    size = bench.pick(smoke=1 << 22, quick=1 << 26, full=1 << 30)
+    size = bench.pick(smoke=1 << 22, quick=1 << 27, full=1 << 30)
     answers = {f"memory of an answer: {name}": used for name, used in bomb_memory(folder / "answers", size).items()}
     documents = {f"memory of a document: {name}": used for name, used in document_memory(folder / "docs", size).items()}
     return Part({**answers, **documents})
@@ -107,14 +107,15 @@ LEAST = {"kills": 60, "endpoint faults": 100, "damaged files": 250, "random inpu
 def main() -> None:
     bench = Bench("faults", __doc__)
     bench.parser.add_argument("--only", choices=list(PARTS), action="append", help="one part alone; repeatable")
-    bench.parser.add_argument("--keep", type=Path, metavar="DIR", help="keep parts that ended, and go on behind them")
+    bench.parser.add_argument("--keep", type=Path, metavar="DIR", help="keep finished parts, and resume after them")
     wanted = bench.options.only or list(PARTS)
     done = {name: _part(bench, name) for name in wanted}
     for name, part in done.items():
         for what, value in part.figures.items():
-            bound = None if bench.options.quick or bench.options.smoke else LEAST.get(what)
-            at_most = 100.0 if what.startswith("memory") else None
-            bench.figure(what, value, unit="MB" if at_most else "", at_least=bound, at_most=at_most)
+            if what.startswith("memory"):
+                bench.figure(what, value, unit="MB", at_most=100.0)
+            else:
+                bench.figure(what, value, at_least=LEAST.get(what), full_only=True)
         bench.figure(f"time of the {name}", part.seconds, unit="s")
     problems = [problem for part in done.values() for problem in part.problems]
     counts = Counter(_KIND.get(problem.kind, problem.kind) for problem in problems)
@@ -124,7 +125,7 @@ def main() -> None:
 
 
 def _part(bench: Bench, name: str) -> Part:
-    """One part, or what was kept of it."""
+    """Run one part, or load it where it was kept."""
     size = bench.pick(smoke="smoke", quick="quick", full="full")
     kept = bench.options.keep and bench.options.keep / f"{name}-{bench.options.seed}-{size}.json"
     if kept and kept.is_file():
@@ -144,7 +145,7 @@ def _part(bench: Bench, name: str) -> Part:
 
 
 def _progress(name: str) -> Show:
-    """Said on standard error, at most every five seconds."""
+    """Prints the progress on standard error, at most every five seconds."""
     last = [0.0]
 
     def show(done: int, total: int, what: str) -> None:

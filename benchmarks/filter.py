@@ -1,8 +1,8 @@
-"""Which passages TrustRAG's first stage keeps, by both of its rules, at each level of poisoning.
+"""The passages that TrustRAG's first stage keeps, by both of its rules, for each number of poisoned passages.
 
 On RealTime QA with poisoned passages (``--data FILE``, by default the one in ../shared/data): the first search results
-of a question and texts that assert a wrong answer, five passages in all, in a drawn order. The texts come as they are,
-or with the question in front, as PoisonedRAG plants them. The encoder is ``hash``, or ``--encoder ADDRESS``.
+of a question and texts that assert a wrong answer, five passages in all, shuffled. The texts come as they are, or with
+the question prepended, as PoisonedRAG plants them. The encoder is ``hash``, or ``--encoder ADDRESS``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ K = 5
 
 @dataclass
 class Tally:
-    """Passages given and kept, and questions of which nothing was left."""
+    """Passages given and kept, and the questions that were left without any."""
 
     clean: int = 0
     clean_kept: int = 0
@@ -51,7 +51,7 @@ class Tally:
 
 
 def prefixed(item: Item) -> Item:
-    """With the question in front of every poisoned text."""
+    """The item with the question prepended to every poisoned text."""
     passages = tuple(
         replace(each, text=f"{item.question.text}. {each.text}") if each.id in item.poisoned else each
         for each in item.passages or ()
@@ -76,11 +76,11 @@ async def measure(bench: Bench, encoder: Encoder) -> int:
     for k in (K, 2 * K):
         lists = [[each.text for each in item.passages or ()] for item in items(f"{data}?poisoned=0&k={k}")]
         vectors = [await encoder.encode(texts, kind="passage") for texts in lists]
-        bench.figure(f"{k} clean passages, .90 quantile of the nearest one's cosine", calibrate(vectors))
+        bench.figure(f"{k} clean passages, .90 quantile of the cosine of nearest neighbours", calibrate(vectors))
     for poisoned in bench.pick(smoke=(1,), quick=(0, 1, 3), full=range(K + 1)):
         given = items(f"{data}?poisoned={poisoned}&k={K}&seed={bench.options.seed}")
         count = len(given)
-        for form, made in (("plain", given), ("question in front", [prefixed(item) for item in given])):
+        for form, made in (("plain", given), ("question prepended", [prefixed(item) for item in given])):
             if poisoned == 0 and form != "plain":
                 continue
             for rule in ("reference", "robust"):
@@ -93,7 +93,7 @@ async def measure(bench: Bench, encoder: Encoder) -> int:
                     bar = 0.05 if rule == "robust" and form != "plain" else None
                     bench.figure(f"{what}poison kept", found.poison_kept / found.poison, at_most=bar)
                 bar = 0 if rule == "robust" and poisoned == 0 else None
-                bench.figure(f"{what}nothing left", found.empty / found.questions, at_most=bar)
+                bench.figure(f"{what}no passage left", found.empty / found.questions, at_most=bar)
     return count
 
 

@@ -1,10 +1,10 @@
-"""What is kept of made-up web pages: their text, and not the menus, banners and footers around it.
+"""Text extraction from web pages: recall and precision of the main text, against menus, banners and footers.
 
 python benchmarks/html_text.py
 
-Beside Arbitrag's rules, trafilatura and resiliparse, where they are installed. Recall is the share of the text's words
-that is kept, precision the share of the text among the words that are kept, both as means over pages; pages whose name
-begins with "later" were written after the rules.
+Beside Arbitrag's rules, trafilatura and resiliparse, where they are installed. Recall is the share of the main text's
+words that is extracted, precision the share of the main text among the extracted words, both as means over made-up
+pages; pages whose name begins with "later" were written after the rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Importing costs nothing: `import arbitrag` and `arbitrag --help` in fresh processes, beside python itself.
+"""Import time: `import arbitrag` and `arbitrag --help` in fresh processes, against starting Python.
 
 python benchmarks/import_time.py --quick
 """
@@ -27,11 +27,14 @@ def main() -> None:
     )
     code = f"import sys, arbitrag; print(sum(m in sys.modules for m in {HEAVY}))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
-    bench.figure("python itself", statistics.median(bare), unit="s")
+    bench.figure("starting Python", statistics.median(bare), unit="s")
     bench.figure(
-        "import arbitrag, beyond python", statistics.median(imported) - statistics.median(bare), unit="s", at_most=0.1
+        "import arbitrag, beyond starting Python",
+        statistics.median(imported) - statistics.median(bare),
+        unit="s",
+        at_most=0.1,
     )
-    bench.figure("arbitrag --help, all of it", statistics.median(helped), unit="s", at_most=0.35)
+    bench.figure("arbitrag --help, with starting Python", statistics.median(helped), unit="s", at_most=0.35)
     bench.figure("heavy modules loaded by the import", int(found), at_most=0)
     bench.finish(rounds=rounds, heavy=list(HEAVY))
 

@@ -1,9 +1,11 @@
-"""What the lab model knows, reads, believes and doubts, on facts whose truth is known.
+"""Accuracy of the lab model on facts whose truth is known: closed book, with right, poisoned and irrelevant passages.
+
+Also the AUROC of probes that predict from a hidden state whether the answer will be right, and TrustMargin's accuracy
+on mixed contexts. All shares are in percent; answers are greedy and must match exactly after normalisation.
 
 python benchmarks/lab_model.py --quick --checkpoint FOLDER
 
-Without --checkpoint it measures the embedded model. All shares are in percent; answers are greedy and must match
-exactly after normalisation.
+Without --checkpoint it measures the embedded model.
 """
 
 from __future__ import annotations

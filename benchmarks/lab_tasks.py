@@ -1,10 +1,10 @@
-"""How well the lab model does what TrustRAG, ASTUTE RAG and BRIDGE ask of it: well-formed and right replies, by task.
+"""How well the lab model follows the prompts of TrustRAG, ASTUTE RAG and BRIDGE: well-formed and right replies by task.
 
 python benchmarks/lab_tasks.py --quick --checkpoint FOLDER
 
-Without --checkpoint it measures the embedded model. Replies are greedy; the questions, the strangers and the passages
-are not those of the training. What is right follows from rules (training.tasks). --show prints a reply of
-each task beside the one by rule.
+Without --checkpoint it measures the embedded model. Replies are greedy, to questions, entities and passages that are
+held out from the training. Rules say what is right (training.tasks). --show prints a reply of each task beside the one
+by rule.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def replies(lab: LabModel, tasks: list[Task]) -> list[str]:
 
 
 async def measure(bench: Bench, lab: LabModel) -> None:
-    every = bench.pick(smoke=2, quick=24, full=200)
+    every = bench.pick(smoke=2, quick=100, full=200)
     drawn = Tasks(lab.world, random.Random(f"held out {bench.options.seed}"))
     problems: dict[str, Counter[str]] = {}
     for name in TASKS:

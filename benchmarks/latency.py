@@ -1,8 +1,8 @@
-"""How long a method takes on an endpoint that answers every call after 200 ms, in calls: what waits for what.
+"""Latency of each method in calls: the length of its critical path, on an endpoint that answers after 200 ms.
 
-A scripted server in a process of its own replies in the form that each prompt asks for, so that no reply is asked for
-twice and nothing is reflected on. Each query finds other passages of 80 words, which the encoder ``hash`` compares. One
-call is ``direct``, taken in turn with the others.
+A scripted server in a process of its own replies in the form that each prompt asks for, so that no reply has to be
+repaired and no method reflects. Each query finds other passages of 80 words, which the encoder ``hash`` compares. One
+call is ``direct``, run by turns with the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Probing a prompt's hidden state before answering it costs nothing: the probe's pass is the prefill of the answer.
+"""Probing a prompt's hidden state before answering it costs nothing: both share one prefill, by the prefix cache.
 
-Random weights, 106 million parameters, CPU; every round has a new prompt, so that nothing is stored from before.
+Random weights, 106 million parameters (57 million with --quick), CPU; every round has a new prompt, so that none is in
+the prefix cache.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import random
 
 from harness.bench import Bench, alternate
-from harness.random_llama import LAYERS, engine_of, random_llama, random_prompt
+from harness.random_llama import LAYERS, QUICK_LAYERS, engine_of, random_llama, random_prompt
 
 from arbitrag.llm.base import Sampling
 
@@ -19,7 +20,8 @@ PROMPT, ANSWER, LAYER = 2000, 16, 7
 def main() -> None:
     bench = Bench("probe_then_answer", __doc__, packages=("torch", "transformers"))
     draw = random.Random(bench.options.seed)
-    engine = engine_of(random_llama(bench.options.seed, layers=bench.pick(smoke=LAYER + 1, quick=LAYERS, full=LAYERS)))
+    layers = bench.pick(smoke=LAYER + 1, quick=QUICK_LAYERS, full=LAYERS)
+    engine = engine_of(random_llama(bench.options.seed, layers=layers))
 
     async def answer(*, probe: bool) -> None:
         prompt = random_prompt(draw, PROMPT)
@@ -31,11 +33,11 @@ def main() -> None:
         both, only = alternate(
             lambda: runner.run(answer(probe=True)),
             lambda: runner.run(answer(probe=False)),
-            rounds=bench.pick(smoke=1, quick=3, full=15),
+            rounds=bench.pick(smoke=1, quick=5, full=15),
         )
         runner.run(engine.aclose())
     bench.ratio("probe then answer / answer", both, only, at_most=1.02)
-    bench.finish(prompt_tokens=PROMPT, answer_tokens=ANSWER, parameters_million=106)
+    bench.finish(prompt_tokens=PROMPT, answer_tokens=ANSWER, layers=layers)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How long a report of a large run takes, and how much memory: 100,000 rows, five systems on 20,000 questions.
+"""The report of a large run: time and memory for 100,000 rows, five systems on 20,000 questions.
 
-Bar: under 5 s and under 500 MB, in a process of its own, from the run file to the report as JSON, and on to the HTML
-page with its 300 questions. That includes reading and checking the rows, scoring every answer, the intervals of all
-systems and pairs, and the tests.
+Bars: 5 s and 500 MB, in a process of its own, from the run file to the report as JSON, and on to the HTML page with
+its 300 questions. That includes reading and checking the rows, scoring every answer, the intervals of all systems and
+pairs, and the tests. The report is made three times, and each must meet the bars.
 
-The run is made up: no model is asked. Answers are right, partly right, wrong, refused or failed at rates that differ
-between the systems; two systems in five agree on most questions, as real ones do; every question brings two passages
-that the report must not read. The report is made three times, and each must meet the bar.
+The run is made up, without a model. Answers are right, partly right, wrong, refused or failed at rates that differ
+between the systems; two systems in five agree on most questions, as real ones do; every question has two passages,
+which the report must not read.
 
 python benchmarks/report.py --quick
 """
@@ -41,7 +41,7 @@ with Store.open(sys.argv[1]) as store:
     page_seconds = time.perf_counter() - began
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 each = made.sets[0]
-print(json.dumps({"seconds": seconds, "processor": time.process_time(), "peak_mb": peak,
+print(json.dumps({"seconds": seconds, "cpu_seconds": time.process_time(), "peak_mb": peak,
     "rows": sum(one.rows for one in each.figures), "resamples": each.resamples,
     "pairs": len(each.pairs), "json_kb": len(text) / 1000,
     "page_seconds": page_seconds, "page_kb": len(shown.encode()) / 1000}))
@@ -121,11 +121,14 @@ def main() -> None:
         made = [reported(path) for _ in range(ROUNDS)]
         megabytes = path.stat().st_size / 1e6
     for number, each in enumerate(made, 1):
-        bench.figure(f"report, round {number}", each["seconds"], unit="s", at_most=BAR_S)
+        bench.figure(f"report, round {number}", each["seconds"], unit="s", at_most=BAR_S, full_only=True)
     for number, each in enumerate(made, 1):
-        bench.figure(f"report and its page, round {number}", each["page_seconds"], unit="s", at_most=BAR_S)
-    bench.figure("processor time, least of the rounds", min(each["processor"] for each in made), unit="s")
-    bench.figure("peak memory of the process", max(each["peak_mb"] for each in made), unit="MB", at_most=BAR_MB)
+        bench.figure(
+            f"report and its page, round {number}", each["page_seconds"], unit="s", at_most=BAR_S, full_only=True
+        )
+    bench.figure("CPU time, minimum of the rounds", min(each["cpu_seconds"] for each in made), unit="s")
+    peak_mb = max(each["peak_mb"] for each in made)
+    bench.figure("peak memory of the process", peak_mb, unit="MB", at_most=BAR_MB, full_only=True)
     sizes = {name: made[0][name] for name in ("rows", "resamples", "pairs", "json_kb", "page_kb")}
     bench.finish(questions=questions, systems=SYSTEMS, file_mb=round(megabytes, 1), **sizes)
 

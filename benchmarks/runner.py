@@ -1,18 +1,19 @@
-"""A run of several systems: how much sharing and batching save, what the runner costs, what kills and faults do.
+"""A run of several systems: the speed-up of batching and shared work, the runner's overhead, kills and faults.
 
 Bars:
 
 - 1,000 of the lab's questions with direct, rag and trustmargin take at most 1/4 of the time of a plain loop. The loop
-  asks one row at a time (``await answer(question, system, kit)`` for each system and question in turn), on an engine of
-  the same model that keeps no prefixes and has nobody to share a batch with. Either engine is in a process of its own,
-  as ``arbitrag bench run`` has it. Both sides take the same questions in turns of 250 (60 with ``--quick``).
-- The runner adds at most 1.5 ms to a row over bare calls (``backend.generate`` of prompts made beforehand, 64 under
-  way): with a model in this process that waits 5 ms and says "yes", and with a scripted HTTP server in another process.
+  makes one row at a time (``await answer(question, system, kit)`` for each system and question in turn), on an engine
+  of the same model without a prefix cache and without other requests to batch with. Either engine is in a process of
+  its own, as ``arbitrag bench run`` has it. Both sides take the same questions by turns, 250 at a time (60 with
+  ``--quick``, where less work is shared: that bar is for the full size only).
+- The runner adds at most 1.5 ms to a row over bare calls (``backend.generate`` of prepared prompts, 64 concurrent):
+  with a model in this process that waits 5 ms and replies "yes", and with a scripted HTTP server in another process.
 - A run of 500 questions with direct and rag that is killed (``kill -9``) 20 times, each time after another number of
-  requests, ends with the rows of an uninterrupted one, no finished row changed or made again. A request that comes in
-  for a row that the file had already counts as made again.
-- Of an endpoint that fails 20% of its requests (429, 500, no answer in time, a cut connection, 200 with something else
-  than JSON) every row finishes or is a failed row that the report counts; a retry without faults finishes them all.
+  requests, ends with the rows of an uninterrupted one; no finished row is changed or made again. A request for a row
+  that the file had already counts as made again.
+- Of an endpoint that fails 20% of its requests (429, 500, a timeout, a cut connection, 200 with something else than
+  JSON) every row finishes or is a failed row that the report counts; a retry without faults finishes them all.
 
 python benchmarks/runner.py --quick
 """
@@ -38,8 +39,8 @@ from harness.scripted_server import scripted_server
 
 THREE = ("direct", "rag", "trustmargin")
 LATENCY_S = 0.005
-WIDTH = 64
-BATCH = 250  # questions that each side of the first comparison takes in turn
+CONCURRENCY = 64
+BATCH = 250  # questions that each side of the first comparison takes by turns
 _ROW = (
     '{{"id": "q{n}", "question": "What is number {n}?", "answers": ["answer {n}"], "passages": [{{"text": "{n}"}}]}}\n'
 )
@@ -85,7 +86,7 @@ async def sharing(bench: Bench, folder: Path) -> None:
             part = QuestionSet(f"lab {start}", items[start : start + batch])
             began = time.perf_counter()
             async with stored(folder, taking_part, [part], passages="retrieved") as store:
-                tally = await run(store, taking_part, passages="retrieved", concurrency=WIDTH)
+                tally = await run(store, taking_part, passages="retrieved", concurrency=CONCURRENCY)
             ours.append(time.perf_counter() - began)
             assert (tally.done, tally.failed) == (3 * len(part.items), 0)
             began = time.perf_counter()
@@ -93,13 +94,13 @@ async def sharing(bench: Bench, folder: Path) -> None:
                 for item in part.items:
                     await answer(item.question, method, plain)
             theirs.append(time.perf_counter() - began)
-    bench.ratio("run / plain loop", ours, theirs, at_most=0.25)
+    bench.ratio("run / plain loop", ours, theirs, at_most=0.25, full_only=True)
     bench.figure("run: rows a second", 3 * count / sum(ours))
     bench.figure("plain loop: rows a second", 3 * count / sum(theirs))
 
 
 async def overhead(bench: Bench, folder: Path) -> None:
-    """What a row costs more than its bare call."""
+    """The time that the runner adds to the bare call of a row."""
     from arbitrag.llm import open_llm
     from arbitrag.llm.base import Generation, Prompt, Sampling
     from arbitrag.testing import ScriptedLLM
@@ -132,14 +133,14 @@ async def _overhead(bench: Bench, folder: Path, where: str, model: Any, count: i
     items = [Item(Question(f"What is number {n}?", id=f"q{n}"), ("yes",)) for n in range(count)]
     prompts = [kit.llm.prompt("direct/answer", question=item.question) for item in items]
     taking_part = entries([load("direct")()], [kit])
-    places = asyncio.Semaphore(WIDTH)
+    places = asyncio.Semaphore(CONCURRENCY)
     await model.capabilities()
 
     async def call(prompt: Any) -> None:
         async with places:
             await model.generate(prompt, Sampling())
 
-    extra, bare, processor = [], [], []
+    extra, bare, cpu = [], [], []
     for _ in range(rounds):
         began, spent = time.perf_counter(), time.process_time()
         await asyncio.gather(*(call(prompt) for prompt in prompts))
@@ -147,18 +148,18 @@ async def _overhead(bench: Bench, folder: Path, where: str, model: Any, count: i
         spent = time.process_time() - spent
         async with stored(folder, taking_part, [QuestionSet("yes", items)], passages="retrieved") as store:
             began, later = time.perf_counter(), time.process_time()
-            tally = await run(store, taking_part, passages="retrieved", concurrency=WIDTH)
+            tally = await run(store, taking_part, passages="retrieved", concurrency=CONCURRENCY)
             extra.append((time.perf_counter() - began - bare[-1]) / count * 1000)
-            processor.append((time.process_time() - later - spent) / count * 1000)
+            cpu.append((time.process_time() - later - spent) / count * 1000)
         assert (tally.done, tally.failed) == (count, 0)
     bench.figure(f"{where}: bare call", statistics.median(bare) / count * 1000, unit="ms")
     bench.figure(f"{where}: added by the runner, median", statistics.median(extra), unit="ms a row", at_most=1.5)
     bench.figure(f"{where}: added by the runner, worst round", max(extra), unit="ms a row")
-    bench.figure(f"{where}: added processor time, median", statistics.median(processor), unit="ms a row")
+    bench.figure(f"{where}: added CPU time, median", statistics.median(cpu), unit="ms a row")
 
 
 def kills(bench: Bench, folder: Path) -> None:
-    """A run that is killed again and again, beside one that is left alone."""
+    """A run that is killed again and again, against an uninterrupted one."""
     from arbitrag.testing import ScriptedServer
     from arbitrag.testing.server import Fault
 
@@ -285,21 +286,21 @@ async def faults(bench: Bench, folder: Path) -> None:
         ]
         taking_part = entries([load("direct")(), load("rag")()], [Kit.of(model)])
         async with stored(folder, taking_part, [QuestionSet("yes", items)], passages="given") as store:
-            tally = await run(store, taking_part, passages="given", concurrency=WIDTH)
+            tally = await run(store, taking_part, passages="given", concurrency=CONCURRENCY)
             rows = [row for name in ("direct", "rag") for row in store.rows("yes", name)]
             failed = [row for row in rows if row.error]
             counted = sum(figure.failed for figure in report(store, resamples=100).sets[0].figures)
-            bench.figure("faults: rows that are not there", 2 * count - len(rows), at_most=0)
+            bench.figure("faults: missing rows", 2 * count - len(rows), at_most=0)
             bench.figure("faults: failed rows", len(failed), unit=f"of {2 * count}", at_least=1)
             bench.figure(
-                "faults: failed rows, as the run and the report count them",
+                "faults: failed rows, difference to those that the run and the report count",
                 abs(tally.failed - len(failed)) + abs(counted - len(failed)),
                 unit="off",
                 at_most=0,
             )
             bench.figure("faults: kinds of errors in failed rows", len({row.error.split(":")[0] for row in failed}))
             server.faults.clear()
-            tally = await run(store, taking_part, passages="given", concurrency=WIDTH, retry=True)
+            tally = await run(store, taking_part, passages="given", concurrency=CONCURRENCY, retry=True)
             left = sum(bool(row.error) for name in ("direct", "rag") for row in store.rows("yes", name))
             bench.figure("faults: failed rows after a retry without faults", left, at_most=0)
         await model.aclose()
@@ -320,7 +321,7 @@ def main() -> None:
                 part(Path(folder))
     bench.finish(
         questions=bench.pick(smoke=8, quick=120, full=1000),
-        under_way=WIDTH,
+        concurrency=CONCURRENCY,
         killed=bench.pick(smoke=1, quick=4, full=20),
         only=bench.options.only,
     )

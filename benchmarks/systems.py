@@ -1,13 +1,13 @@
-"""Every system on TRD-lab's test questions: accuracy by scenario, refusals, the sources taken, calls, steps, seconds.
+"""Every system on TRD-lab's test questions: accuracy by scenario, refusals, sources, calls, steps and seconds.
 
 python benchmarks/systems.py trd-lab --quick
 
 FOLDER is what ``arbitrag data build-trd --from lab --llm lab -o trd-lab`` made; without one, the set is built first, in
-a temporary folder. Without --checkpoint the embedded model
-answers. Rows are kept in --run FILE (a temporary file without), so that a run that was stopped goes on.
+a temporary folder. Without --checkpoint the embedded model answers. Rows are kept in --run FILE (a temporary file
+without it), so that a run that was stopped can be resumed.
 
-What the papers lead one to expect stands below the table, each with its 95% interval: a bootstrap that draws facts,
-since the questions about one fact are not independent. --ablations adds those of BRIDGE and TrustRAG.
+Below the table stand the differences that the papers predict, each with its 95% interval: a bootstrap over facts, since
+the questions about one fact are not independent. --ablations adds those of BRIDGE and TrustRAG.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TrustMargin at about the price of plain RAG: one long prefill serves the answer and all four passage scorings.
+"""TrustMargin at about the price of plain RAG: the answer and all four scorings with passages share one long prefill.
 
-Random weights, 106 million parameters, CPU, 20 passages, about 2,000 prompt tokens, answers of 32 tokens. With
-``--reference DIR`` (a checkout of mojixu/TrustMargin at c32b114) the published code runs the same model on the same
-questions beside it, against its own plain RAG.
+Random weights, 106 million parameters (57 million with --quick), CPU, 20 passages, about 2,000 prompt tokens,
+completions of 32 tokens. With ``--reference DIR`` (a checkout of mojixu/TrustMargin at c32b114) the published code runs
+the same model on the same questions, against its own plain RAG.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bench import Bench, alternate
-from harness.random_llama import LAYERS, engine_of, lab_codec, random_llama, random_text
+from harness.random_llama import LAYERS, QUICK_LAYERS, engine_of, lab_codec, random_llama, random_text
 
 from arbitrag.kit import Kit, Limits
 from arbitrag.lab.model import FOLDER
@@ -88,7 +88,8 @@ def main() -> None:
     bench = Bench("trustmargin_cost", __doc__, packages=("torch", "transformers"))
     bench.parser.add_argument("--reference", type=Path, help="a checkout of mojixu/TrustMargin")
     seed, folder = bench.options.seed, bench.options.reference
-    model = random_llama(seed, layers=bench.pick(smoke=2, quick=LAYERS, full=LAYERS))
+    layers = bench.pick(smoke=2, quick=QUICK_LAYERS, full=LAYERS)
+    model = random_llama(seed, layers=layers)
     tokens: list[int] = []
     with asyncio.Runner() as runner:
         sides = [
@@ -96,12 +97,14 @@ def main() -> None:
         ]
         if folder is not None:
             sides += reference_sides(model, folder, seed)
-        times = alternate(*sides, rounds=bench.pick(smoke=1, quick=2, full=7), warm_up=bench.pick(quick=0, full=1))
+        times = alternate(
+            *sides, rounds=bench.pick(smoke=1, quick=3, full=7), warm_up=bench.pick(smoke=0, quick=1, full=1)
+        )
     bench.ratio("TrustMargin / plain RAG", times[0], times[1], at_most=1.35)
     if folder is not None:
         bench.ratio("the same, published code", times[2], times[3])
         bench.ratio("TrustMargin, ours / published", times[0], times[2])
-    bench.finish(passages=PASSAGES, prompt_tokens=max(tokens), answer_tokens=ANSWER, parameters_million=106)
+    bench.finish(passages=PASSAGES, prompt_tokens=max(tokens), answer_tokens=ANSWER, layers=layers)
 
 
 if __name__ == "__main__":

@@ -126,14 +126,14 @@ def _serve() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what C and Rust print must not lie between the answers
     asked = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    _hasten()
+    shorten_waits()
     for line in asked:
         answers.write(json.dumps(_answer(**json.loads(line))) + "\n")
         answers.flush()
 
 
-def _hasten() -> None:
-    """Short waits for the endpoints, whose defaults are for real servers."""
+def shorten_waits() -> None:
+    """Shorten the timeouts and backoff of requests in this process, whose defaults are for real servers."""
     import asyncio
 
     from arbitrag.llm.http.openai import OpenAILLM

@@ -1,4 +1,4 @@
-"""What every benchmark does alike: options, both sides in turn, a table with bars, exit status 1 on a miss.
+"""What every benchmark shares: options, timing of two sides by turns, a table with bars, exit status 1 on a miss.
 
 bench = Bench("shared_scoring", __doc__)
 eight, one = alternate(score_eight, score_one, rounds=bench.pick(quick=5, full=20))
@@ -23,13 +23,11 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for ``training``, which is no part of the package
-
-SKIPPED = 77  # the exit status of a benchmark that cannot run here, as automake has it
+SKIPPED = 77  # the exit status of a benchmark that cannot run here, as in automake
 
 
 def alternate(*sides: Callable[[], object], rounds: int, warm_up: int = 1) -> list[list[float]]:
-    """Seconds of each side, taken in turn so that a busy machine slows all of them alike."""
+    """Seconds of each side in each round. The sides run by turns, so that a busy machine slows all of them alike."""
     for _ in range(warm_up):
         for side in sides:
             side()
@@ -54,16 +52,16 @@ def _difference(rounds: Rounds) -> float:
 
 
 class Bench:
-    """One claim, its figures and its bars. All have ``--quick``, ``--smoke``, ``--json``, ``--write``, ``--seed``."""
+    """One claim, its figures and their bars, at one of three sizes: in full, ``--quick`` or ``--smoke``."""
 
     def __init__(self, name: str, about: str | None, *, packages: Sequence[str] = ()) -> None:
         parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("--quick", action="store_true", help="smaller sizes, under 50 s on two cores")
-        parser.add_argument("--smoke", action="store_true", help="smallest sizes, to see that it runs; no bar counts")
+        parser.add_argument("--quick", action="store_true", help="smaller sizes, within 50 s on two cores")
+        parser.add_argument("--smoke", action="store_true", help="smallest sizes, to see that it runs; no bars")
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
         parser.add_argument("--write", action="store_true", help=f"write benchmarks/results/{name}.json")
         parser.add_argument("--seed", type=int, default=0)
-        os.environ.setdefault("ARBITRAG_CACHE", "off")  # what was found out about a server is no part of a measurement
+        os.environ.setdefault("ARBITRAG_CACHE", "off")  # so that no probe of a server is remembered from before
         self.parser = parser
         self.name = name
         self._packages = packages
@@ -78,24 +76,32 @@ class Bench:
         return self._options
 
     def pick(self, *, quick: T, full: T, smoke: T | None = None) -> T:
-        """The size for this run; that of ``smoke`` is that of ``quick`` where there is no smaller one."""
+        """The size of this run. Without ``smoke``, that of ``quick`` is also the smallest."""
         if self.options.smoke:
             return quick if smoke is None else smoke
         return quick if self.options.quick else full
 
     def skip(self, reason: str) -> NoReturn:
-        """End here, with a status of its own, where something is missing that cannot be made."""
+        """End with the status SKIPPED, because something is missing that cannot be made here."""
         print(f"{self.name}: skipped, {reason}")
         sys.exit(SKIPPED)
 
     def figure(
-        self, what: str, value: float, *, unit: str = "", at_most: float | None = None, at_least: float | None = None
+        self,
+        what: str,
+        value: float,
+        *,
+        unit: str = "",
+        at_most: float | None = None,
+        at_least: float | None = None,
+        full_only: bool = False,
     ) -> None:
-        """One number, with its bar if it has one."""
+        """Add a number to the table, with its bar if it has one; ``full_only`` bars are not judged with ``--quick``."""
         good = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
         bars = [f"{sign} {bar:g}" for sign, bar in (("≥", at_least), ("≤", at_most)) if bar is not None]
-        bar = " and ".join(bars)
-        self._rows.append({"what": what, "value": value, "unit": unit, "bar": bar, "met": good})
+        judged = bool(bars) and not (self.options.smoke or (self.options.quick and full_only))
+        row = {"what": what, "value": value, "unit": unit, "bar": " and ".join(bars), "judged": judged, "met": good}
+        self._rows.append(row)
 
     def ratio(
         self,
@@ -105,16 +111,17 @@ class Bench:
         *,
         at_most: float | None = None,
         at_least: float | None = None,
+        full_only: bool = False,
     ) -> None:
-        """The ratio of the medians of both sides."""
+        """Add the ratio of the medians of both sides."""
         pairs = list(zip(ours, theirs, strict=True))
-        self.figure(what, _ratio(pairs), at_most=at_most, at_least=at_least)
+        self.figure(what, _ratio(pairs), at_most=at_most, at_least=at_least, full_only=full_only)
         self._interval(pairs, _ratio)
 
     def difference(
         self, what: str, ours: Sequence[float], theirs: Sequence[float], *, unit: str, at_most: float | None = None
     ) -> None:
-        """The median of what ours takes longer than theirs, round by round."""
+        """Add the median of the differences ours - theirs of each round."""
         pairs = list(zip(ours, theirs, strict=True))
         self.figure(what, _difference(pairs), unit=unit, at_most=at_most)
         self._interval(pairs, _difference)
@@ -126,14 +133,13 @@ class Bench:
         self._rows[-1] |= {"spread": [resampled[49], resampled[949]], "rounds": len(rounds)}
 
     def finish(self, **sizes: Any) -> None:
-        """Print the table (and the JSON line), write the file when asked, and exit 1 when a bar is missed."""
+        """Print the table (and the JSON line), write the file when asked, and exit 1 when a judged bar is missed."""
         width = max(len(row["what"]) for row in self._rows)
         size = next((f" ({each})" for each in ("smoke", "quick") if getattr(self.options, each)), "")
         print(f"{self.name}{size}: {json.dumps(sizes)}")
         for row in self._rows:
             spread = f"  [{row['spread'][0]:.3g}–{row['spread'][1]:.3g}]" if "spread" in row else ""
-            counts = "does not count" if self.options.smoke else "met" if row["met"] else "MISSED"
-            verdict = f"  bar {row['bar']}: {counts}" if row["bar"] else ""
+            verdict = f"  bar {row['bar']}: {self._verdict(row)}" if row["bar"] else ""
             print(f"  {row['what']:<{width}}  {row['value']:,.4g} {row['unit']}{spread}{verdict}".rstrip())
         record = {
             "benchmark": self.name,
@@ -150,4 +156,9 @@ class Bench:
             target.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
         if self.options.json:
             print(json.dumps(record, ensure_ascii=False))
-        sys.exit(0 if self.options.smoke or all(row["met"] for row in self._rows) else 1)
+        sys.exit(1 if any(row["judged"] and not row["met"] for row in self._rows) else 0)
+
+    def _verdict(self, row: dict[str, Any]) -> str:
+        if row["judged"]:
+            return "met" if row["met"] else "MISSED"
+        return "not judged" if self.options.smoke else "for the full size only"

@@ -1,4 +1,4 @@
-"""A randomly initialised model of Llama's shape, and texts to read: speed does not depend on the weights."""
+"""A randomly initialised Llama model, and random prompts for it: speed does not depend on the weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from arbitrag.llm.base import Prompt
 from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.tokenizer import Codec, TextCodec
 
-LAYERS, VOCABULARY = 15, 5120
+LAYERS, QUICK_LAYERS = 15, 8  # 106 and 57 million parameters beside the embeddings
+VOCABULARY = 5120
 WORDS = ("river", "stone", "film", "city", "year", "born", "house", "paper", "light", "north", "king", "winter", "song")
 
 
 class NumberCodec:
-    """Texts are token ids with spaces between them, so that a prompt has exactly the length that was asked for."""
+    """A tokenizer whose texts are token ids with spaces between them, so that a prompt has an exact length."""
 
     eos_ids: frozenset[int] = frozenset()
     identity = "numbers"
@@ -35,7 +36,7 @@ class NumberCodec:
 
 
 def random_llama(seed: int, *, context: int = 4096, layers: int = LAYERS) -> Any:
-    """106 million parameters in 15 layers, float32, on the CPU; its vocabulary is at least the lab tokenizer's."""
+    """A model in float32 on the CPU, whose vocabulary is at least that of the lab's tokenizer."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -63,7 +64,7 @@ def engine_of(model: Any, codec: Codec | None = None, **options: Any) -> Engine:
 
 
 def lab_codec() -> TextCodec:
-    """The embedded model's tokenizer, with no token that ends a text: every answer has its full length."""
+    """The embedded model's tokenizer without an end-of-text token, so that every completion has its full length."""
     codec = TextCodec.from_folder(FOLDER)
     assert codec.vocabulary_size <= VOCABULARY, "the lab's tokenizer has outgrown the random model"
     codec.eos_ids = frozenset()
