@@ -124,7 +124,7 @@ def _asks(newcomer: Newcomer) -> None:
     ).splitlines()
     told = {line[:10].strip(): line[10:] for line in lines if line[:1].strip()}
     assert re.fullmatch(r"Mara Lindqvist +trusted: evidence", told["Answer"])
-    assert told["Why"] == "only the passages were asked"
+    assert told["Why"] == "the answer is from the passages alone"
     assert told["Evidence"] == "Mara Lindqvist"
     assert told["Passages"] == "2 read   [1] harbour.md:1   [2] lighthouse.txt:1"
     assert re.fullmatch(r"1 answer · \d+ prompt tokens, 2 completion · \d+\.\d\d s", told["Cost"])

@@ -184,7 +184,7 @@ def test_a_trace_is_replayed_with_another_threshold(rows: Path, tmp_path: Path, 
     assert "trusted: memory" in at.out.splitlines()[0]
     assert "trusted: evidence" in below.out.splitlines()[0]
     assert "Cost      no model calls\n" in below.out
-    assert "only the passages were asked" in command("replay", trace, "--method", "rag").out
+    assert "the answer is from the passages alone" in command("replay", trace, "--method", "rag").out
     assert load_trace(trace).question.text == "Who directed it?"
 
 

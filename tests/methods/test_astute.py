@@ -82,7 +82,7 @@ async def test_two_calls_with_groups_sources_and_confidences_in_the_verdict() ->
     assert (verdict.answer, verdict.strategy) == ("Oskar Brend", Strategy.BOTH)
     assert llm.asked == ["recall", "answer"]
     assert (verdict.usage.calls, verdict.usage.steps) == (2, 2)
-    assert verdict.why == "of 2 groups of documents the best supported rests on memory and passages together"
+    assert verdict.why == "the best supported of 2 groups of documents rests on memory and passages together"
     assert verdict.candidates == (
         Candidate("Oskar Brend", Strategy.BOTH, ("p1",)),
         Candidate("Mira Talven", Strategy.EVIDENCE, ("p2",)),
@@ -130,13 +130,13 @@ async def test_the_strategy_is_that_of_the_chosen_sources(sources: str, strategy
     reply = f"group: Oskar Brend | sources: {sources} | confidence: 60\nanswer: Oskar Brend"
     verdict = await asked(Scripted(answer=reply))
     assert verdict.strategy is strategy
-    assert verdict.why == f"of 1 group of documents the best supported rests on {said}"
+    assert verdict.why == f"the best supported of 1 group of documents rests on {said}"
 
 
 async def test_it_may_decline() -> None:
     verdict = await asked(Scripted(answer=GROUPS.replace("answer: Oskar Brend", "answer: I don't know")))
     assert (verdict.answer, verdict.strategy) == (None, Strategy.REFUSE)
-    assert verdict.why == "of 2 groups of documents none supports an answer"
+    assert verdict.why == "none of 2 groups of documents supports an answer"
     assert len(verdict.candidates) == 2
 
 
@@ -225,8 +225,8 @@ async def test_options_are_shown_where_an_answer_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("step", "rule"),
     [
-        ("recall", "without a word from memory, it holds nothing"),
-        ("consolidate", "without a consolidation, the one before it stands"),
+        ("recall", "the reply from memory could not be read, so nothing from memory is used"),
+        ("consolidate", "the reply that consolidates could not be read, so the previous groups are kept"),
     ],
 )
 async def test_nonsense_is_asked_again_then_a_stated_rule_goes_on(step: str, rule: str) -> None:

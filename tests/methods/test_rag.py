@@ -16,9 +16,9 @@ PASSAGES = tuple(Passage(f"Passage text {number}.", id=str(number)) for number i
 @pytest.mark.parametrize(
     ("reply", "answer", "strategy", "why"),
     [
-        ("Oskar Brend", "Oskar Brend", Strategy.EVIDENCE, "only the passages were asked"),
-        ("Unknown", None, Strategy.REFUSE, "the passages offer no answer"),
-        ("\n", None, Strategy.REFUSE, "the passages offer no answer"),
+        ("Oskar Brend", "Oskar Brend", Strategy.EVIDENCE, "the answer is from the passages alone"),
+        ("Unknown", None, Strategy.REFUSE, "the passages give no answer"),
+        ("\n", None, Strategy.REFUSE, "the passages give no answer"),
     ],
 )
 async def test_the_passages_answer(reply: str, answer: str | None, strategy: Strategy, why: str) -> None:

@@ -83,7 +83,7 @@ async def test_every_part_hands_on_to_the_next_and_the_verdict_tells_of_all() ->
 async def test_a_gate_that_trusts_memory_looks_nothing_up() -> None:
     verdict = await asked(gate="likelihood least=1.0", refusal="agreement")
     assert (verdict.answer, verdict.strategy) == ("Mira", Strategy.MEMORY)
-    assert verdict.why == "the gate trusts memory, so nothing was looked up"
+    assert verdict.why == "the gate trusts memory, so nothing was retrieved"
     assert stages(verdict) == ["gate"]
     assert (verdict.usage.calls, verdict.usage.steps) == (1, 1)
     assert not [call for call in verdict.trace.calls if call.kind == "retrieve"]
@@ -92,7 +92,7 @@ async def test_a_gate_that_trusts_memory_looks_nothing_up() -> None:
 async def test_a_refusal_is_the_last_word() -> None:
     verdict = await asked(refusal="agreement")
     assert (verdict.answer, verdict.strategy) == (None, Strategy.REFUSE)
-    assert verdict.why.startswith('"Oskar Brend" is refused: only evidence is trusted, and both are asked for (')
+    assert verdict.why.startswith('"Oskar Brend" is refused: only evidence is trusted, but this rule requires both (')
     assert [each.text for each in verdict.candidates] == ["Mira", "Oskar Brend"]
     agreed = await asked(Sure(**{"<passage 1>": "Mira"}), refusal="agreement")
     assert (agreed.answer, agreed.strategy) == ("Mira", Strategy.BOTH)

@@ -177,7 +177,7 @@ async def test_a_chosen_answer_that_only_declines_is_a_refusal() -> None:
     )
     verdict = await ask(sure_of_nothing)
     assert (verdict.answer, verdict.strategy) == (None, Strategy.REFUSE)
-    assert verdict.why.endswith("; what was chosen only says that the answer is not known")
+    assert verdict.why.endswith("; the chosen reply declines")
     assert verdict.usage.scorings == 6
 
 
@@ -317,4 +317,4 @@ async def test_a_candidate_with_settings_is_no_longer_the_plain_one() -> None:
     verdict = await against("rag k=1")
     assert [each.id for each in verdict.kept] == ["7"]
     assert verdict.scores["margin"] == -4.125
-    assert verdict.notes[0] == "rag says: Oskar (only the passages were asked)"
+    assert verdict.notes[0] == "rag says: Oskar (the answer is from the passages alone)"

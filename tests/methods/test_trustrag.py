@@ -223,7 +223,7 @@ async def test_stage_1_alone_without_an_answer_or_passages() -> None:
     none = await asked(Scripted(), passages=(), settings={"resolve": False})
     assert (none.answer, none.why, none.usage.calls) == (None, "no passages to read", 0)
     unknown = await asked(Scripted(rag="I don't know"), settings={"resolve": False})
-    assert (unknown.answer, unknown.why) == (None, "the passages that were kept offer no answer")
+    assert (unknown.answer, unknown.why) == (None, "the kept passages give no answer")
 
 
 async def test_without_internal_knowledge() -> None:
@@ -252,7 +252,7 @@ async def test_without_self_assessment_the_groups_that_hold_the_answer_are_its_s
     assert llm.asked == ["memory", "consolidate", "answer"]
     assert (verdict.answer, verdict.strategy) == ("Oskar Brend", Strategy.EVIDENCE)
     assert verdict.candidates[0].passages == ("p1",)
-    assert verdict.why == "the answer stands in what was taken from the passages"
+    assert verdict.why == "the answer is in what was taken from the passages"
     assert "<memory" not in llm.prompt("answer")  # it is in the groups already
     other = await asked(Scripted(consolidate=groups, answer="answer: Mira Talven"), settings={"self_assessment": False})
     assert other.strategy is Strategy.BOTH
@@ -286,8 +286,8 @@ async def test_options_are_shown_where_an_answer_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("step", "rule"),
     [
-        ("memory", "without a word from memory, it holds nothing"),
-        ("consolidate", "without a consolidation, every passage stands as it is"),
+        ("memory", "the reply from memory could not be read, so nothing from memory is used"),
+        ("consolidate", "the reply that consolidates could not be read, so each passage is a group of its own"),
     ],
 )
 async def test_nonsense_is_asked_again_then_a_stated_rule_goes_on(step: str, rule: str) -> None:
@@ -316,7 +316,7 @@ async def test_a_repair_is_used() -> None:
     verdict = await asked(Scripted(assess="I trust both: Brend", repair="trust: both\nanswer: Brend"))
     assert (verdict.answer, verdict.strategy) == ("Brend", Strategy.BOTH)
     assert verdict.scores == {"repaired": 1.0, "parse_failures": 0.0}
-    assert verdict.notes[0].endswith("it could when asked again")
+    assert verdict.notes[0].endswith("the second reply could be read")
 
 
 async def test_without_passages_memory_answers_in_two_calls() -> None:
@@ -333,7 +333,7 @@ async def test_with_neither_passages_nor_memory_it_refuses_without_asking() -> N
     llm = Scripted(memory="I don't know")
     verdict = await asked(llm, passages=())
     assert (verdict.answer, verdict.strategy) == (None, Strategy.REFUSE)
-    assert verdict.why == "nothing is left of the passages, and memory offers nothing"
+    assert verdict.why == "no passage was kept, and memory gave no answer"
     assert llm.asked == ["memory"]
 
 
@@ -344,9 +344,9 @@ async def test_when_the_model_leaves_all_passages_out_memory_may_answer() -> Non
     assert set(reasons(verdict).values()) == {"left out by the model: in no group"}
     assert "<group" not in llm.prompt("assess")
     nothing = await asked(Scripted(consolidate="none", memory="I don't know"))
-    assert nothing.why == "nothing is left of the passages, and memory offers nothing"
+    assert nothing.why == "no passage was kept, and memory gave no answer"
     bare = await asked(Scripted(consolidate="none"), settings={"self_assessment": False})
-    assert bare.why == "nothing is left of the passages, and memory offers nothing"
+    assert bare.why == "no passage was kept, and memory gave no answer"
 
 
 async def test_a_filter_that_leaves_nothing_says_so() -> None:

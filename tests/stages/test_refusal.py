@@ -28,7 +28,7 @@ def test_a_number_that_is_not_there_is_told() -> None:
     verdict = NumberRefusal(of="margni", least=5.0).apply(SAID)
     assert verdict.answer == "Oskar"
     assert verdict.notes == (
-        "the refusal asks for the number 'margni', which is not among those here (margin); the answer stands",
+        "the refusal asks for the number 'margni', which the verdict does not have (it has: margin); the answer stands",
     )
     with pytest.raises(UsageError, match="needs the number's name"):
         NumberRefusal()

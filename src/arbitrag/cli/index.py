@@ -42,7 +42,7 @@ def index(
     passage_tokens: Annotated[
         int | None,
         typer.Option(
-            "--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage, 256 without a choice."
+            "--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage, 256 by default."
         ),
     ] = None,
     language: Annotated[

@@ -122,13 +122,13 @@ def _why(last: Parsed[Conclusion]) -> str:
     count = len(conclusion.groups)
     of = f"of {count} group{'' if count == 1 else 's'} of documents"
     if conclusion.answer is None:
-        return f"{of} none supports an answer"
+        return f"none {of} supports an answer"
     said = {
         Strategy.BOTH: "memory and passages together",
         Strategy.MEMORY: "memory alone",
         Strategy.EVIDENCE: "passages alone",
     }
-    return f"{of} the best supported rests on {said[conclusion.strategy]}"
+    return f"the best supported {of} rests on {said[conclusion.strategy]}"
 
 
 def _rules(passages: Sequence[Passage], replies: Sequence[Parsed[Any]]) -> list[str]:
@@ -136,7 +136,7 @@ def _rules(passages: Sequence[Passage], replies: Sequence[Parsed[Any]]) -> list[
     failed = {reply.prompt for reply in replies if reply.failed}
     rules = {
         "there are no passages": not passages,
-        "without a word from memory, it holds nothing": "astute/recall" in failed,
-        "without a consolidation, the one before it stands": "astute/consolidate" in failed,
+        "the reply from memory could not be read, so nothing from memory is used": "astute/recall" in failed,
+        "the reply that consolidates could not be read, so the previous groups are kept": "astute/consolidate" in failed,
     }
     return [rule for rule, applies in rules.items() if applies]

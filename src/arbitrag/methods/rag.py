@@ -42,7 +42,7 @@ class Rag:
         return Verdict(
             answer=answer,
             strategy=Strategy.REFUSE if answer is None else Strategy.EVIDENCE,
-            why="the passages offer no answer" if answer is None else "only the passages were asked",
+            why="the passages give no answer" if answer is None else "the answer is from the passages alone",
             candidates=(evidence,),
             kept=fit.kept,
             dropped=fit.dropped,

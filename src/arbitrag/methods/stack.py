@@ -101,7 +101,7 @@ def _from_memory(memory: Candidate, gated: Gated) -> Verdict:
     return Verdict(
         memory.text,
         Strategy.MEMORY,
-        "the gate trusts memory, so nothing was looked up",
+        "the gate trusts memory, so nothing was retrieved",
         candidates=(memory,),
         scores=gated.scores,
         decisions=gated.decisions,

@@ -208,7 +208,7 @@ def _verdict(
     return Verdict(
         answer=None if refuses else chosen.text,
         strategy=Strategy.REFUSE if refuses else strategy,
-        why=f"{why}; what was chosen only says that the answer is not known" if refuses and chosen.text else why,
+        why=f"{why}; the chosen reply declines" if refuses and chosen.text else why,
         candidates=(memory, evidence) if fit.kept else (memory,),
         kept=fit.kept,
         dropped=fit.dropped,

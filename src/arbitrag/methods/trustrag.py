@@ -135,7 +135,7 @@ class TrustRag:
         evidence = Candidate(clean_answer(reply.text), Strategy.EVIDENCE, ids)
         answer = settle(evidence.text, question.options)
         strategy = Strategy.REFUSE if answer is None else Strategy.EVIDENCE
-        why = "the passages that were kept offer no answer" if answer is None else "only the passages kept were asked"
+        why = "the kept passages give no answer" if answer is None else "the answer is from the kept passages alone"
         return Verdict(answer, strategy, why, candidates=(evidence,), **shared)
 
 
@@ -195,10 +195,10 @@ def _why(context: _Context, last: Parsed[Conclusion]) -> str:
     if last.failed:
         return "the last reply could not be read, so there is no answer"
     if not context.groups and not context.memory:
-        return "nothing is left of the passages, and memory offers nothing"
+        return "no passage was kept, and memory gave no answer"
     if conclusion.answer is None:
         return "the model trusts no answer"
-    how = "the model trusts" if context.assessed else "the answer stands in what was taken from"
+    how = "the model trusts" if context.assessed else "the answer is in what was taken from"
     return f"{how} {_SAID[conclusion.strategy]}"
 
 
@@ -208,7 +208,7 @@ def _rules(context: _Context) -> list[str]:
     rules = {
         "there are no passages": came == 0,
         f"the filter left none of the passages ({came})": came > 0 and not context.found.kept,
-        "without a word from memory, it holds nothing": context.recalled.failed,
-        "without a consolidation, every passage stands as it is": context.consolidated.failed,
+        "the reply from memory could not be read, so nothing from memory is used": context.recalled.failed,
+        "the reply that consolidates could not be read, so each passage is a group of its own": context.consolidated.failed,
     }
     return [rule for rule, applies in rules.items() if applies]

@@ -31,7 +31,7 @@ def open_index(address: str | Path, *, encoder: Encoder | None = None, mode: Mod
     """The index at a path, made by ``arbitrag index``, or passages on a server; ``lab`` is the embedded world.
 
     ``mode`` says how an index at a path is searched: by words ("bm25"), by vectors ("dense"), or by both ("hybrid",
-    which is what an index with vectors does without a choice). Its encoder is the one that it was made with: the
+    the default for an index with vectors). Its encoder is the one that it was made with: the
     index names it, and where it is not on this machine it has to be given (see ``trust``).
 
     A server's address is one of ``arbitrag.registry.INDEXES``, with ``?table=``, ``mode=`` or ``text_field=`` at its

@@ -42,7 +42,7 @@ class AgreementRefusal:
             return verdict
         stands = verdict.strategy is Strategy.BOTH
         decision = Decision("refusal", "both are trusted", {"trusted": verdict.strategy.value}, _outcome(stands))
-        return _settled(verdict, decision, stands, f"only {verdict.strategy.value} is trusted, and both are asked for")
+        return _settled(verdict, decision, stands, f"only {verdict.strategy.value} is trusted, but this rule requires both")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class NumberRefusal:
             return verdict
         if self.of not in verdict.scores:
             numbers = ", ".join(verdict.scores) or "none"
-            note = f"the refusal asks for the number '{self.of}', which is not among those here ({numbers})"
+            note = f"the refusal asks for the number '{self.of}', which the verdict does not have (it has: {numbers})"
             return replace(verdict, notes=(*verdict.notes, f"{note}; the answer stands"))
         number = verdict.scores[self.of]
         stands = number >= self.least

@@ -58,7 +58,7 @@ def notes(*replies: Parsed[Any]) -> tuple[str, ...]:
     """For the notes of a verdict: every reply that could not be read, with the prompt's name and the reasons."""
     return tuple(
         f"the reply to {reply.prompt} could not be read ({one_line(reply.problems[0])}); "
-        + (f"asked again, neither ({one_line(reply.problems[1])})" if reply.failed else "it could when asked again")
+        + (f"the second reply could not be read either ({one_line(reply.problems[1])})" if reply.failed else "the second reply could be read")
         for reply in replies
         if reply.problems
     )

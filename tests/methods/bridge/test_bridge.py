@@ -131,7 +131,7 @@ async def test_everything_agrees_so_both_are_trusted_in_five_calls_and_three_ste
     assert verdict.why == "memory and the passages agree (S1 1.00 + S4 1.00 > 1)"
     assert verdict.notes == (
         "compared with the encoder compass: 1 dense; it has no sparse and no multi-vector head, "
-        "so the others weigh more",
+        "so the other weights were scaled up",
     )
     final = llm.prompt("answer")
     assert [each in final for each in ("east one", "east two", "east three", "far four")] == [True, True, True, False]
@@ -401,8 +401,8 @@ NONSENSE = "It depends."
 @pytest.mark.parametrize(
     ("step", "note"),
     [
-        ("allocate", "without a word from the allocator, retrieval and memory count alike"),
-        ("rewrite", "no sub-query differs from the question, so it is asked itself"),
+        ("allocate", "the allocator's reply could not be read, so retrieval and memory get equal weight"),
+        ("rewrite", "no sub-query differs from the question, so the question itself is used"),
     ],
 )
 async def test_nonsense_is_asked_again_then_a_stated_rule_goes_on(step: str, note: str) -> None:
@@ -470,7 +470,7 @@ async def test_sub_queries_that_repeat_the_question_are_left_out() -> None:
         recall_many=lambda prompt: "1. east",
     )
     verdict = await asked(llm)
-    assert "2 different sub-queries came of 10" in verdict.notes
+    assert "2 of 10 sub-queries were used (duplicates: 3, not written: 5)" in verdict.notes
     searched = [call.request["query"] for call in verdict.trace.calls if call.role == "retriever"]
     assert searched == [WHO.text, QUERIES[0], QUERIES[1]]  # ceil(0.7 * 2)
     assert count_queries(llm.prompts[-2]) == 1  # ceil(0.3 * 2)
@@ -490,7 +490,7 @@ async def test_without_passages_memory_may_answer_and_nothing_is_reflected_on() 
     assert refused.why == "there are no passages that a reflection could look into"
     assert "reflect" not in llm.asked
     empty = await asked(Scripted(**llm.replies), passages=(), settings={"beta": 0.6})
-    assert empty.why.endswith("that trusts evidence, which holds no text")
+    assert empty.why.endswith("that trusts evidence, which has no text")
 
 
 async def test_memory_without_a_word_is_not_trusted() -> None:
@@ -508,7 +508,7 @@ async def test_memory_without_a_word_is_not_trusted() -> None:
     verdict = await answer(WHO, Bridge(), Kit.of(llm, Apart(()), encoder=Compass()))
     assert path(verdict)[-1] == ("threshold", "memory")
     assert verdict.strategy is Strategy.REFUSE
-    assert verdict.why.endswith("that trusts memory, which holds no text")
+    assert verdict.why.endswith("that trusts memory, which has no text")
 
 
 async def test_passages_that_an_index_has_encoded_are_not_encoded_again() -> None:

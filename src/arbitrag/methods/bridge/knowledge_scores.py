@@ -39,11 +39,12 @@ class Measured:
 
     @property
     def decision(self) -> Decision:
-        told = ", ".join(f"{name.upper()} {value:.3f}" for name, value in asdict(self.scores).items())
-        return Decision(STAGE, f"how far the sources agree: {self.told}", self.numbers, told)
+        outcome = ", ".join(f"{name.upper()} {value:.3f}" for name, value in asdict(self.scores).items())
+        return Decision(STAGE, f"how far the sources agree: {self.formula}", self.numbers, outcome)
 
     @property
-    def told(self) -> str:
+    def formula(self) -> str:
+        """The weighted sum of the heads, such as ``0.2 sparse + 0.4 dense``."""
         return " + ".join(f"{share:.2g} {HEADS[head]}" for head, share in self.shares.items())
 
 

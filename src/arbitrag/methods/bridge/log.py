@@ -43,7 +43,7 @@ class BridgeLog:
         bias = self.read(allocated)
         if bias is None:
             bias = EVEN
-            self.remark("without a word from the allocator, retrieval and memory count alike")
+            self.remark("the allocator's reply could not be read, so retrieval and memory get equal weight")
         inputs = {"retrieval": bias.retrieval, "generation": bias.generation}
         larger = "evidence" if bias.retrieval > bias.generation else "memory"
         outcome = larger if bias.retrieval != bias.generation else "neither"
@@ -51,13 +51,15 @@ class BridgeLog:
         return bias
 
     def queries(self, written: tuple[str, ...] | None, question: str, wanted: int) -> tuple[str, ...]:
-        """The sub-queries that differ; without one the question itself."""
+        """The sub-queries without duplicates; the question itself where none is left."""
         queries = distinct(written or (), question)
         different = 0 if queries == (question,) else len(queries)
         if different == 0:
-            self.remark("no sub-query differs from the question, so it is asked itself")
+            self.remark("no sub-query differs from the question, so the question itself is used")
         elif different < wanted:
-            self.remark(f"{different} different sub-queries came of {wanted}")
+            lost = {"duplicates": len(written or ()) - different, "not written": wanted - len(written or ())}
+            counted = ", ".join(f"{what}: {count}" for what, count in lost.items() if count)
+            self.remark(f"{different} of {wanted} sub-queries were used ({counted})")
         return queries
 
     def reflected(self, reflection: Reflection, question: str, wanted: int) -> tuple[str, ...]:
@@ -67,8 +69,8 @@ class BridgeLog:
 
     def measured(self, measured: Measured, weights: Mapping[str, float]) -> None:
         missing = [HEADS[head] for head, weight in weights.items() if weight and head not in measured.shares]
-        without = f"; it has no {' and no '.join(missing)} head, so the others weigh more" if missing else ""
-        self.remark(f"compared with the encoder {measured.encoder}: {measured.told}{without}")
+        scaled = f"; it has no {' and no '.join(missing)} head, so the other weights were scaled up" if missing else ""
+        self.remark(f"compared with the encoder {measured.encoder}: {measured.formula}{scaled}")
         self.decisions.append(measured.decision)
         self.scores |= {**measured.numbers, **asdict(measured.scores)}
 

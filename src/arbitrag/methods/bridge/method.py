@@ -155,7 +155,7 @@ class Bridge:
         texts = () if strategy is Strategy.EVIDENCE else sources.memories
         passages = () if strategy is Strategy.MEMORY else sources.passages
         if not texts and not passages:
-            return log.refusal(f"{why}: that trusts {strategy.value}, which holds no text")
+            return log.refusal(f"{why}: that trusts {strategy.value}, which has no text")
         prompt = "bridge/answer" if self.tree else "bridge/answer_scored"
         fields: dict[str, Any] = {"memories": memory_blocks(texts)}
         if not self.tree:

@@ -50,7 +50,7 @@ def prepare(
 ) -> tuple[Manifest, Choice, bool]:
     """The manifest of the index in ``folder``, the sources that it is to have, and whether it was made just now."""
     if passage_tokens is not None and not 16 <= passage_tokens <= 8192:
-        raise UsageError(f"passages of {passage_tokens} tokens; choose 16 to 8192 (256 without a choice)")
+        raise UsageError(f"passages of {passage_tokens} tokens; choose 16 to 8192 (256 by default)")
     if not os.path.lexists(folder) or (folder.is_dir() and is_vacant(folder)):
         choice = _with_globs(choose(folder, inputs, (), add, replace), globs, ((), ()))
         manifest = Manifest(
