@@ -148,13 +148,13 @@ def checks(target: str) -> dict[str, object]:
     import numpy as np
 
     from arbitrag.retrieve.index.snapshot import read_commit, verify
-    from arbitrag.retrieve.index.vectors import Vectors, read_vector_manifest
+    from arbitrag.retrieve.index.vectors import CommittedVectors, read_vector_manifest
 
     words, folder = Path(target) / "bm25", Path(target) / "vectors"
     began = time.perf_counter()
     verify(words, read_commit(words).files)
     texts = time.perf_counter()
-    vectors = Vectors(folder, read_vector_manifest(folder))
+    vectors = CommittedVectors(folder, read_vector_manifest(folder))
     opened = time.perf_counter()
     probe = vectors.take(np.arange(1))[0]
     for start in range(0, len(vectors), FILE_PASSAGES):

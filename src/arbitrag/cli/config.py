@@ -70,7 +70,7 @@ TAKEN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SetValue:
     """What is set, as it would be typed (``where`` several times), and where: a variable, or a file and its line.
 
     ``source`` marks a file that was found and not named.
@@ -96,7 +96,7 @@ class Configuration:
 
     file: Path | None = None
     named: bool = False
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, SetValue] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
@@ -134,15 +134,15 @@ def load(named: str | None, environ: Mapping[str, str], folder: Path) -> Configu
     """What is set for a command that is typed in a folder. Raises DataError for a file that is not one of settings."""
     asked = named or environ.get(NAMED)
     path = Path(asked).expanduser() if asked else found(folder)
-    values: dict[str, Value] = {}
+    values: dict[str, SetValue] = {}
     settings: dict[str, dict[str, str]] = {}
     if path is not None:
-        values, settings = _File.read(path, bool(asked)).taken()
+        values, settings = _SettingsFile.read(path, bool(asked)).taken()
     if environ.get(PREFIX + "LLM"):
         values.pop("--price", None)  # which is that of the file's own model
     for key in KEYS.values():
         if text := environ.get(key.variable):
-            values[key.option] = Value((text,), key.variable)
+            values[key.option] = SetValue((text,), key.variable)
     return Configuration(path, bool(asked), values, settings)
 
 
@@ -156,7 +156,7 @@ def found(folder: Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class _File:
+class _SettingsFile:
     """One file, read; ``source`` is set where nobody named it."""
 
     path: Path
@@ -165,7 +165,7 @@ class _File:
     source: FromFile | None
 
     @classmethod
-    def read(cls, path: Path, named: bool) -> _File:
+    def read(cls, path: Path, named: bool) -> _SettingsFile:
         import tomllib
 
         from arbitrag.security.trust import FromFile
@@ -183,7 +183,7 @@ class _File:
             raise DataError(f"{path} is no file of settings: its lists are too deep") from None
         return cls(path, text, plain, None if named else FromFile(str(path), ""))
 
-    def taken(self) -> tuple[dict[str, Value], dict[str, dict[str, str]]]:
+    def taken(self) -> tuple[dict[str, SetValue], dict[str, dict[str, str]]]:
         values, settings = {}, {}
         for name, value in self._flat():
             if name == SETTINGS:
@@ -202,12 +202,12 @@ class _File:
             else:
                 yield name, value
 
-    def _value(self, key: Key, value: Any) -> Value:
+    def _value(self, key: Key, value: Any) -> SetValue:
         origin, kinds = (_place(self.path), self._line(key.declared.key)), {int: "a whole number", float: "a number"}
         if key.declared.kind is dict:
             if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
                 raise self._wrong(key.declared.key, 'a table of texts, such as where = { language = "en" }', value)
-            return Value(tuple(f"{name}={each}" for name, each in value.items()), *origin)
+            return SetValue(tuple(f"{name}={each}" for name, each in value.items()), *origin)
         fits = isinstance(value, (int, float) if key.declared.kind is float else key.declared.kind) and not isinstance(
             value, bool
         )
@@ -215,7 +215,7 @@ class _File:
             what = kinds.get(key.declared.kind, "a text in quotes")
             raise self._wrong(key.declared.key, what if key.declared.kind is str else f"{what} above 0", value)
         source = None if self.source is None else replace(self.source, option=key.option)
-        return Value((self._typed(key, str(value), source),), *origin, source)
+        return SetValue((self._typed(key, str(value), source),), *origin, source)
 
     def _typed(self, key: Key, text: str, source: FromFile | None) -> str:
         """As it would be typed here: a path from this folder. Raises UsageError for what a file may not decide."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from arbitrag.data.reading import Source
+    from arbitrag.data.reading import QuestionSource
     from arbitrag.evaluate.questions import Item, QuestionSet
 
 
@@ -38,7 +38,7 @@ def open_set(address: str | Path, *, limit: int | None = None, seed: int | None 
     return QuestionSet(source.name, found)
 
 
-def _good(source: Source) -> Iterator[Item]:
+def _good(source: QuestionSource) -> Iterator[Item]:
     """The items of a set that has no bad row among those that are read."""
     from arbitrag.errors import DataError
 

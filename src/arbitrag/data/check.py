@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from arbitrag.data.reading import Source
+from arbitrag.data.reading import QuestionSource
 from arbitrag.data.rows import Problem
 from arbitrag.evaluate.questions import Item
 from arbitrag.retrieve.documents.chunking import estimate_tokens
@@ -71,7 +71,7 @@ class Summary:
 
 
 def check(
-    source: Source,
+    source: QuestionSource,
     found: Callable[[Problem], None],
     progress: Callable[[int, int, str], None] = lambda done, total, note: None,
 ) -> Summary:

@@ -29,7 +29,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Source:
+class QuestionSource:
     """A set that can be read, as often as one likes: ``rows`` begins anew.
 
     ``name`` shows the options that matter, ``format`` is in words, ``size`` in bytes, 0 where no file is read.
@@ -42,7 +42,7 @@ class Source:
     rows: Callable[[], Iterator[Read]]
 
 
-def open_source(address: str | Path) -> Source:
+def open_source(address: str | Path) -> QuestionSource:
     """The set at an address: ``FILE``, ``FILE?OPTION=VALUE&...`` or ``lab:questions?...``.
 
     Raises UsageError for an unknown option or value, DataError for a file that is missing or in another format.
@@ -55,10 +55,10 @@ def open_source(address: str | Path) -> Source:
     reader = format_of(path)
     options = options_from(reader.options, query, place)
     rows = partial(_rows, path, reader, options)
-    return Source(text, _name(path.stem, options), reader.name, path.stat().st_size, rows)
+    return QuestionSource(text, _name(path.stem, options), reader.name, path.stat().st_size, rows)
 
 
-def _lab_source(address: str) -> Source:
+def _lab_source(address: str) -> QuestionSource:
     from arbitrag.data.lab import Lab, items
 
     def rows() -> Iterator[Read]:
@@ -69,7 +69,7 @@ def _lab_source(address: str) -> Source:
     if place != LAB:
         raise UsageError(f"the lab has no set '{one_line(place)}'; one is {LAB}?count=500&kinds=known,late")
     options = options_from(Lab, query, place)
-    return Source(address, _name(place, options), "questions of the lab", 0, rows)
+    return QuestionSource(address, _name(place, options), "questions of the lab", 0, rows)
 
 
 def place_and_query(address: str) -> tuple[str, str]:

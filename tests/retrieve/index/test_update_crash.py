@@ -44,7 +44,7 @@ elif step == "committed":
 elif step == "settled":
     ledger.Ledger.settle = killing(ledger.Ledger.settle, before=False)
 elif step == "manifest":
-    manifest.Manifest.write = killing(manifest.Manifest.write, before=True)
+    manifest.IndexManifest.write = killing(manifest.IndexManifest.write, before=True)
 print("started", flush=True)
 update.update_index(folder, target)
 """

@@ -24,7 +24,7 @@ Texts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class KnowledgeScores:
     """One round: the agreements of every head that the encoder has, and their sum by the ``shares`` of the weights."""
 
     encoder: str
@@ -48,7 +48,7 @@ class Measured:
         return " + ".join(f"{share:.2g} {HEADS[head]}" for head, share in self.shares.items())
 
 
-async def measure(sources: Sources, weights: Weights, kit: Kit, *, match: str = "best") -> Measured:
+async def measure(sources: Sources, weights: Weights, kit: Kit, *, match: str = "best") -> KnowledgeScores:
     """Compare the sources: one request to the encoder. Raises CapabilityError when no head of it has a weight."""
     compared = compared_texts(sources, match)
     pairs = list(dict.fromkeys((a, b) for lefts, rights in compared for a in lefts for b in rights if a and b))
@@ -61,7 +61,7 @@ async def measure(sources: Sources, weights: Weights, kit: Kit, *, match: str = 
     }
     encoder = kit.encoder.name if kit.encoder else ""
     used = shares(weights, tuple(by_head), encoder)
-    return Measured(encoder, by_head, used, weighed(by_head, used))
+    return KnowledgeScores(encoder, by_head, used, weighed(by_head, used))
 
 
 def compared_texts(sources: Sources, match: str) -> tuple[tuple[Texts, Texts], ...]:

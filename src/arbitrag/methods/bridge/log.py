@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from arbitrag.encode.similarity import HEADS
-from arbitrag.methods.bridge.knowledge_scores import Measured
+from arbitrag.methods.bridge.knowledge_scores import KnowledgeScores
 from arbitrag.methods.bridge.sub_queries import distinct
 from arbitrag.prompts import Block
 from arbitrag.stages.parsing.forms import Bias, Reflection
@@ -67,7 +67,7 @@ class BridgeLog:
         self.decisions.append(Decision("reflection", "the main contradiction", inputs, reflection.kind))
         return self.queries(reflection.queries, question, wanted)
 
-    def measured(self, measured: Measured, weights: Mapping[str, float]) -> None:
+    def measured(self, measured: KnowledgeScores, weights: Mapping[str, float]) -> None:
         missing = [HEADS[head] for head, weight in weights.items() if weight and head not in measured.shares]
         scaled = f"; it has no {' and no '.join(missing)} head, so the other weights were scaled up" if missing else ""
         self.remark(f"compared with the encoder {measured.encoder}: {measured.formula}{scaled}")

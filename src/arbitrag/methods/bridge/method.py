@@ -32,7 +32,7 @@ from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.methods.bridge.collect import Sources, collect, room_for
 from arbitrag.methods.bridge.decision_tree import REFLECT, Outcome, trust, walk
-from arbitrag.methods.bridge.knowledge_scores import MATCHES, Measured, measure
+from arbitrag.methods.bridge.knowledge_scores import MATCHES, KnowledgeScores, measure
 from arbitrag.methods.bridge.log import BridgeLog
 from arbitrag.stages.grouping import memory_blocks
 from arbitrag.stages.parsing import forms
@@ -125,7 +125,7 @@ class Bridge:
             return Parsed(UNBIASED, prompt="bridge/allocate")
         return await allocate(question, kit, shots=self.shots, examples=self.examples)
 
-    def _decide(self, measured: Measured, bias: Bias, log: BridgeLog) -> tuple[Outcome, str]:
+    def _decide(self, measured: KnowledgeScores, bias: Bias, log: BridgeLog) -> tuple[Outcome, str]:
         """Go through the tree, and say why in words; without a tree everything is trusted."""
         r_p, g_p, scores = bias.retrieval / 100, bias.generation / 100, measured.scores
         t_ret, t_llm = trust(scores, r_p, g_p)

@@ -109,7 +109,7 @@ def _is_free(name: str, others: Sequence[Source]) -> bool:
 
 
 @dataclass(frozen=True)
-class Choice:
+class SourceChoice:
     """The sources that an index is to have, whether others may be dropped for them, and the globs of ``selection``."""
 
     sources: tuple[Source, ...]
@@ -118,7 +118,7 @@ class Choice:
     exclude: tuple[str, ...] = ()
 
 
-def choose(index: Path, inputs: Sequence[str | Path], has: Sequence[Source], add: bool, replace: bool) -> Choice:
+def choose(index: Path, inputs: Sequence[str | Path], has: Sequence[Source], add: bool, replace: bool) -> SourceChoice:
     """The sources of an index after an update with these inputs, where it ``has`` some, or none when it is new.
 
     Without inputs they stay. Raises UsageError for sources that the index does not have, unless they are to be added or
@@ -132,10 +132,10 @@ def choose(index: Path, inputs: Sequence[str | Path], has: Sequence[Source], add
     there = {path: known(path, has) for path in given}
     new = [path for path, source in there.items() if source is None]
     if replace:
-        return Choice(named(new, [source for source in there.values() if source is not None]), replaces=True)
+        return SourceChoice(named(new, [source for source in there.values() if source is not None]), replaces=True)
     if has and new and not add:
         raise _others(index, new, has)
-    return Choice(named(new, has))
+    return SourceChoice(named(new, has))
 
 
 def _others(index: Path, new: Sequence[str], has: Sequence[Source]) -> UsageError:

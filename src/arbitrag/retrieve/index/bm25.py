@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.index import analysis
-from arbitrag.retrieve.index.manifest import FILE, WORDS, Manifest, corrupt, read_manifest, unfinished_at, unusable
+from arbitrag.retrieve.index.manifest import FILE, WORDS, IndexManifest, corrupt, read_manifest, unfinished_at, unusable
 from arbitrag.retrieve.index.snapshot import META, Commit, Damaged, open_snapshot, read_commit
 from arbitrag.serialization import parse_together
 from arbitrag.text import printable
@@ -314,7 +314,7 @@ def _tag(key: str, value: str) -> str:
     return hashlib.blake2b(f"{key}\0{value}".encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
-def _open_view(folder: Path, unfinished: bool) -> tuple[_View, Manifest]:
+def _open_view(folder: Path, unfinished: bool) -> tuple[_View, IndexManifest]:
     stamp = _stamp(folder)  # before anything is read: what changes from here on is seen next time
     manifest = read_manifest(folder)
     if not (manifest.finished or unfinished):
@@ -330,7 +330,7 @@ def _open_view(folder: Path, unfinished: bool) -> tuple[_View, Manifest]:
     return _View(index, searcher, f"bm25:{summary.hexdigest()[:16]}{cut_short}", stamp), manifest
 
 
-def _snapshot(folder: Path, manifest: Manifest) -> tuple[tantivy.Index, Commit]:
+def _snapshot(folder: Path, manifest: IndexManifest) -> tuple[tantivy.Index, Commit]:
     try:
         return open_snapshot(folder / WORDS)
     except FileNotFoundError:

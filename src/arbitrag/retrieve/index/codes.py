@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from arbitrag.retrieve.index.manifest import VECTORS, corrupt
-from arbitrag.retrieve.index.vectors import EXACT_ROWS, VectorLog, VectorManifest, Vectors
+from arbitrag.retrieve.index.vectors import EXACT_ROWS, CommittedVectors, VectorLog, VectorManifest
 from arbitrag.storage.files import open_reading, replacing
 from arbitrag.text import one_line
 
@@ -46,7 +46,7 @@ class Codes:
         return np.asarray(rows[0][rows[0] >= 0], np.int64)
 
 
-def open_codes(folder: Path, vectors: Vectors) -> Codes | None:
+def open_codes(folder: Path, vectors: CommittedVectors) -> Codes | None:
     """The codes of these vectors; None when they have none, or without faiss, which only makes searching slower.
 
     Raises IndexFileError when the file is damaged, OSError when it is missing or cannot be read.
@@ -60,7 +60,7 @@ def open_codes(folder: Path, vectors: Vectors) -> Codes | None:
     return Codes(_read(folder, vectors))
 
 
-def _read(folder: Path, vectors: Vectors) -> Any:
+def _read(folder: Path, vectors: CommittedVectors) -> Any:
     import faiss
 
     manifest = vectors.manifest
@@ -85,7 +85,7 @@ def update_codes(log: VectorLog) -> bool:
         import faiss
     except ImportError:
         return False
-    vectors = Vectors(folder, manifest)
+    vectors = CommittedVectors(folder, manifest)
     fresh = not manifest.coded or manifest.rows > _STALE * manifest.trained
     index = _fitted(vectors) if fresh else _read(folder, vectors)
     for start in range(index.ntotal, manifest.rows, _BLOCK):
@@ -101,7 +101,7 @@ def update_codes(log: VectorLog) -> bool:
     return True
 
 
-def _fitted(vectors: Vectors) -> Any:
+def _fitted(vectors: CommittedVectors) -> Any:
     """An empty index whose points are fitted to a sample of the rows, the same sample each time."""
     import faiss
 

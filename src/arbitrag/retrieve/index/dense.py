@@ -20,7 +20,7 @@ from arbitrag.retrieve.base import Retriever, check_k
 from arbitrag.retrieve.index.bm25 import Bm25Index
 from arbitrag.retrieve.index.codes import CANDIDATES, Codes, open_codes
 from arbitrag.retrieve.index.manifest import VECTORS, VECTORS_FILE
-from arbitrag.retrieve.index.vectors import EXACT_ROWS, VectorManifest, Vectors, passage_key, settled
+from arbitrag.retrieve.index.vectors import EXACT_ROWS, CommittedVectors, VectorManifest, passage_key, settled
 from arbitrag.text import printable
 from arbitrag.types import Passage
 
@@ -34,7 +34,7 @@ class StoredVectors:
         self._lock = threading.Lock()
         self._opened = self._open()
 
-    def current(self) -> tuple[Vectors, Codes | None]:
+    def current(self) -> tuple[CommittedVectors, Codes | None]:
         """The last committed rows, and their codes."""
         with self._lock:
             stamp = _stamp(self._folder)
@@ -46,7 +46,7 @@ class StoredVectors:
         stamp = _stamp(self._folder)  # before anything is read: what changes from here on is seen next time
 
         def both(manifest: VectorManifest) -> _Opened:
-            vectors = Vectors(self._folder, manifest)
+            vectors = CommittedVectors(self._folder, manifest)
             return _Opened(stamp, vectors, open_codes(self._folder, vectors))
 
         return settled(self._folder, both)
@@ -65,7 +65,7 @@ class StoredVectors:
 @dataclass(frozen=True)
 class _Opened:
     stamp: tuple[int, ...]
-    vectors: Vectors
+    vectors: CommittedVectors
     codes: Codes | None
 
 
@@ -132,7 +132,7 @@ class DenseIndex:
                 return found[:k]
             wanted *= 4
 
-    def _passages(self, vectors: Vectors, rows: np.ndarray, scores: np.ndarray) -> tuple[Passage, ...]:
+    def _passages(self, vectors: CommittedVectors, rows: np.ndarray, scores: np.ndarray) -> tuple[Passage, ...]:
         keys = [int(key) for key in vectors.keys[rows]]
         known = self._texts.passages_by_key(keys)
         embeddings = vectors.take(rows)
@@ -175,7 +175,7 @@ class WithEmbeddings:
 
 
 def nearest(
-    vectors: Vectors, codes: Codes | None, query: np.ndarray, k: int, where: Mapping[str, str]
+    vectors: CommittedVectors, codes: Codes | None, query: np.ndarray, k: int, where: Mapping[str, str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ``k`` rows with the highest products, highest first, and the products.
 
@@ -200,7 +200,7 @@ def nearest(
 
 
 def _candidates(
-    vectors: Vectors, codes: Codes, query: np.ndarray, count: int, allowed: np.ndarray | range
+    vectors: CommittedVectors, codes: Codes, query: np.ndarray, count: int, allowed: np.ndarray | range
 ) -> np.ndarray:
     """Rows worth an exact look: those with the nearest codes, and those that have none yet."""
     found = codes.candidates(query, count)

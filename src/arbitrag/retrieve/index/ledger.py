@@ -82,7 +82,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class IndexedFile:
     """A version that is in the index."""
 
     number: int
@@ -96,11 +96,11 @@ class Task:
     """A file that is new or looks changed by size or time, and its version in the index if it has one."""
 
     found: Found
-    old: Known | None
+    old: IndexedFile | None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UpdatePlan:
     """Counts of files: ``seen`` now, ``recorded`` before; ``todo`` are to be read, ``size`` bytes. ``emptied`` are the
     names of the index's sources of whose files, as many as stand there, none is left."""
 
@@ -141,7 +141,7 @@ class Ledger:
         ).fetchone()
         return bool(bad)
 
-    def plan(self, found: Iterable[Found]) -> Plan:
+    def plan(self, found: Iterable[Found]) -> UpdatePlan:
         """Compare the files that exist now with the recorded ones."""
         rows = ((each.source, os.fsencode(each.path), each.size, each.mtime_ns, each.origin) for each in found)
         with self._database as database:
@@ -155,19 +155,19 @@ class Ledger:
             "SELECT origin, count(*) FROM files GROUP BY origin "
             "HAVING count(*) = sum(number IN (SELECT number FROM lost))"
         )
-        return Plan(seen, recorded, size, todo, dict(emptied))
+        return UpdatePlan(seen, recorded, size, todo, dict(emptied))
 
     def tasks(self) -> Iterator[Task]:
         """The files to be read, in the order of their names."""
         for path, source, size, mtime_ns, origin, number, digest, passages in self._database.execute(
             "SELECT * FROM todo"
         ):
-            old = None if number is None else Known(number, source, passages, digest)
+            old = None if number is None else IndexedFile(number, source, passages, digest)
             yield Task(Found(os.fsdecode(path), source, size, mtime_ns, origin), old)
 
-    def lost(self) -> Iterator[Known]:
+    def lost(self) -> Iterator[IndexedFile]:
         """Recorded files that do not exist any more."""
-        return (Known(*row) for row in self._database.execute("SELECT * FROM lost"))
+        return (IndexedFile(*row) for row in self._database.execute("SELECT * FROM lost"))
 
     def useless(self) -> Iterator[tuple[str, str]]:
         """Source and reason of the recorded files without passages."""

@@ -32,7 +32,7 @@ LARGEST = 64_000_000  # bytes of a JSON file of an index
 
 
 @dataclass(frozen=True)
-class Manifest:
+class IndexManifest:
     """The settings of an index, and what it held when it was last brought up to date.
 
     ``sources`` are the folders and files that it is made of, ``include`` and ``exclude`` the globs that choose in them.
@@ -65,7 +65,7 @@ class Manifest:
         write_text(folder / FILE, json.dumps(sealed, indent=2) + "\n")
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> IndexManifest:
     """The manifest of an index. Raises IndexFileError when there is none that this version understands."""
     shown = printable(str(folder))
     again = f"Build it: arbitrag index FOLDER -o {shown}"
@@ -170,9 +170,9 @@ def _other_version(folder: Path, found: Mapping[str, Any]) -> IndexFileError:
     )
 
 
-def _checked(folder: Path, found: dict[str, Any]) -> Manifest:
+def _checked(folder: Path, found: dict[str, Any]) -> IndexManifest:
     values: dict[str, Any] = {}
-    for each in fields(Manifest):
+    for each in fields(IndexManifest):
         value = found.get(each.name)
         if each.name == "sources":
             value = _sources(value)
@@ -184,7 +184,7 @@ def _checked(folder: Path, found: dict[str, Any]) -> Manifest:
             raise corrupt(folder, f"{each.name!r} in its {FILE} is {found.get(each.name)!r}"[:200])
         values[each.name] = value
     check_seal(folder, FILE, found)
-    return Manifest(**values)
+    return IndexManifest(**values)
 
 
 def _sources(value: object) -> tuple[Source, ...] | None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve.documents.ingest import READ, Found, walk
 from arbitrag.retrieve.documents.selection import Left, Selection, counted
-from arbitrag.retrieve.documents.sources import Choice, Source, choose
+from arbitrag.retrieve.documents.sources import Source, SourceChoice, choose
 from arbitrag.retrieve.index import analysis
 from arbitrag.retrieve.index.bm25 import engine_errors
 from arbitrag.retrieve.index.manifest import (
     FILE,
     VECTORS,
     WORDS,
-    Manifest,
+    IndexManifest,
     corrupt,
     has_vectors,
     is_vacant,
@@ -47,13 +47,13 @@ def prepare(
     add: bool,
     replace: bool,
     globs: tuple[Sequence[str] | None, Sequence[str] | None],
-) -> tuple[Manifest, Choice, bool]:
+) -> tuple[IndexManifest, SourceChoice, bool]:
     """The manifest of the index in ``folder``, the sources that it is to have, and whether it was made just now."""
     if passage_tokens is not None and not 16 <= passage_tokens <= 8192:
         raise UsageError(f"passages of {passage_tokens} tokens; choose 16 to 8192 (256 by default)")
     if not os.path.lexists(folder) or (folder.is_dir() and is_vacant(folder)):
         choice = _with_globs(choose(folder, inputs, (), add, replace), globs, ((), ()))
-        manifest = Manifest(
+        manifest = IndexManifest(
             passage_tokens or PASSAGE_TOKENS,
             language or "english",
             choice.sources,
@@ -74,7 +74,7 @@ def prepare(
     return manifest, choice, False
 
 
-def check_words(folder: Path, manifest: Manifest) -> None:
+def check_words(folder: Path, manifest: IndexManifest) -> None:
     """Raise IndexFileError when the text index is damaged, before a merge would write the damage anew."""
     words = folder / WORDS
     with engine_errors(folder):
@@ -90,8 +90,8 @@ def check_words(folder: Path, manifest: Manifest) -> None:
 
 
 def open_vectors_of(
-    folder: Path, manifest: Manifest, encoder: str | Encoder | None
-) -> tuple[Manifest, AbstractContextManager[Embedder | None]]:
+    folder: Path, manifest: IndexManifest, encoder: str | Encoder | None
+) -> tuple[IndexManifest, AbstractContextManager[Embedder | None]]:
     """What makes the vectors: by the given encoder, or by the one that the index was made with, if any; and the
     manifest, which knows of them from now on."""
     if encoder is None and not manifest.generation:
@@ -120,16 +120,16 @@ def nothing_in(sources: Sequence[Source], left: Iterable[Left], including: bool)
 
 
 def _with_globs(
-    choice: Choice,
+    choice: SourceChoice,
     globs: tuple[Sequence[str] | None, Sequence[str] | None],
     before: tuple[Sequence[str], Sequence[str]],
-) -> Choice:
+) -> SourceChoice:
     include, exclude = (tuple(there if given is None else given) for given, there in zip(globs, before, strict=True))
     Selection(include, exclude)  # raises for a glob that can match nothing
     return dataclasses.replace(choice, include=include, exclude=exclude)
 
 
-def _make(folder: Path, manifest: Manifest) -> None:
+def _make(folder: Path, manifest: IndexManifest) -> None:
     left: list[Left] = []
     for item in walk(manifest.sources, Selection(manifest.include, manifest.exclude)):
         if isinstance(item, Found):
@@ -149,7 +149,7 @@ def _make(folder: Path, manifest: Manifest) -> None:
         ) from error
 
 
-def _same_settings(folder: Path, manifest: Manifest, passage_tokens: int | None, language: str | None) -> None:
+def _same_settings(folder: Path, manifest: IndexManifest, passage_tokens: int | None, language: str | None) -> None:
     for what, asked, there in (
         ("passages of {} tokens", passage_tokens, manifest.passage_tokens),
         ("the language {}", language, manifest.language),

@@ -21,7 +21,7 @@ from arbitrag.errors import DataError, IndexFileError
 from arbitrag.retrieve.documents.ingest import Found, Passed, read_document, walk
 from arbitrag.retrieve.documents.readers import Document, NotReadable
 from arbitrag.retrieve.documents.selection import Left, LeftOut, Selection, counted
-from arbitrag.retrieve.documents.sources import Choice, Source
+from arbitrag.retrieve.documents.sources import Source, SourceChoice
 from arbitrag.retrieve.index.bm25 import (
     addresses_by_key,
     commit_number,
@@ -31,8 +31,8 @@ from arbitrag.retrieve.index.bm25 import (
     of_file,
     to_document,
 )
-from arbitrag.retrieve.index.ledger import Ledger, Plan, Task, Version, open_ledger
-from arbitrag.retrieve.index.manifest import FILE, LEDGER, VECTORS, WORDS, Manifest, corrupt
+from arbitrag.retrieve.index.ledger import Ledger, Task, UpdatePlan, Version, open_ledger
+from arbitrag.retrieve.index.manifest import FILE, LEDGER, VECTORS, WORDS, IndexManifest, corrupt
 from arbitrag.retrieve.index.prepare import check_words, nothing_in, open_vectors_of, prepare
 from arbitrag.retrieve.index.snapshot import META, read_commit
 from arbitrag.text import printable
@@ -161,7 +161,7 @@ class _Update:
     """One run over one index."""
 
     def __init__(
-        self, folder: Path, manifest: Manifest, ledger: Ledger, embedder: Embedder | None, progress: Progress
+        self, folder: Path, manifest: IndexManifest, ledger: Ledger, embedder: Embedder | None, progress: Progress
     ) -> None:
         self._folder = folder
         self._manifest = manifest
@@ -186,7 +186,7 @@ class _Update:
         if passages != searcher.num_docs:
             raise corrupt(folder, f"its file table knows {passages:,} passages, but it holds {searcher.num_docs:,}")
 
-    def run(self, choice: Choice, began: float) -> IndexReport:
+    def run(self, choice: SourceChoice, began: float) -> IndexReport:
         not_read: Counter[str] = Counter()
         selection = Selection(choice.include, choice.exclude)
         plan = self._ledger.plan(self._files(walk(choice.sources, selection), not_read))
@@ -243,7 +243,7 @@ class _Update:
             else:
                 not_read[item.reason] += 1
 
-    def _refuse_losses(self, choice: Choice, plan: Plan) -> None:
+    def _refuse_losses(self, choice: SourceChoice, plan: UpdatePlan) -> None:
         """Raise when no document of a folder, or none at all, would be left; a disk may be missing."""
         if not choice.replaces:
             for source in self._manifest.sources:

@@ -145,7 +145,7 @@ def tag_of(key: str, value: str) -> int:
     return int.from_bytes(hashlib.blake2b(json.dumps([key, value]).encode(), digest_size=8).digest(), "little")
 
 
-class Vectors:
+class CommittedVectors:
     """The committed rows at one moment, mapped from disk. Later commits do not change it."""
 
     def __init__(self, folder: Path, manifest: VectorManifest) -> None:
@@ -250,12 +250,12 @@ class Vectors:
         return np.argsort(self._tags["tag"], kind="stable")
 
 
-def open_vectors(folder: Path) -> Vectors:
+def open_vectors(folder: Path) -> CommittedVectors:
     """The committed vectors in the folder ``vectors`` of an index.
 
     Raises IndexFileError when there are none, or when they are damaged.
     """
-    return settled(folder, lambda manifest: Vectors(folder, manifest))
+    return settled(folder, lambda manifest: CommittedVectors(folder, manifest))
 
 
 def settled(folder: Path, opens: Callable[[VectorManifest], T]) -> T:
@@ -301,7 +301,7 @@ class VectorLog:
             "tags.bin": manifest.tags * _TAG.itemsize,
         }
         if manifest.rows:
-            settled(folder, lambda found: Vectors(folder, found))
+            settled(folder, lambda found: CommittedVectors(folder, found))
         self._files = {name: open_plain(manifest.path(folder, name), "ab") for name in committed}
         self._crcs = {"sums.bin": manifest.sums_crc, "keys.bin": manifest.keys_crc, "tags.bin": manifest.tags_crc}
         for name, size in committed.items():
@@ -342,7 +342,7 @@ class VectorLog:
 
         Gives the new log; this one is closed. ``is_live`` is asked about a block of keys at a time.
         """
-        vectors = Vectors(self.folder, self.manifest)
+        vectors = CommittedVectors(self.folder, self.manifest)
         fresh = replace(self.manifest, generation=self.manifest.generation + 1, rows=0, tags=0, coded=0, trained=0)
         fresh = replace(fresh, keys_crc=0, tags_crc=0, sums_crc=0, codes_crc=0)
         for name in self._files:
