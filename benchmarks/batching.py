@@ -19,7 +19,7 @@ from harness.random_llama import LAYERS, NumberCodec, engine_of, lab_codec, rand
 from arbitrag.lab.model import FOLDER
 from arbitrag.llm.base import LLM, Prompt, Sampling
 from arbitrag.llm.engine.engine import Engine
-from arbitrag.llm.engine.runtime import Step
+from arbitrag.llm.engine.runtime import ForwardOutput
 from arbitrag.llm.onnx.backend import open_runtime
 
 REQUESTS, ROWS, COMPLETION = 64, 16, 32
@@ -93,7 +93,7 @@ def overhead(bench: Bench, runner: asyncio.Runner, draw: random.Random, model: A
     inside = 0.0
     forward = runtime.forward
 
-    def timed(*given: Any, **options: Any) -> Step:
+    def timed(*given: Any, **options: Any) -> ForwardOutput:
         nonlocal inside
         began = time.perf_counter()
         step = forward(*given, **options)

@@ -121,5 +121,5 @@ async def mixtures(make: Callable[[], Engine], seed: int, *, engines: int = 1) -
                 running += [asyncio.ensure_future(job(engine)) for job in jobs[wave::waves]]
                 await asyncio.sleep(0.002 * (waves - 1))
             await asyncio.gather(*running)
-            assert engine.stored_bytes <= engine._rules.prefix_bytes
+            assert engine.prefix_cache_bytes <= engine._config.prefix_bytes
         await engine.aclose()

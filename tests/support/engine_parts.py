@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from arbitrag.llm.base import Prompt
 from arbitrag.llm.engine.engine import Engine
-from arbitrag.llm.engine.runtime import Block, OutOfMemory, Step
+from arbitrag.llm.engine.runtime import Block, ForwardOutput, OutOfMemory
 from arbitrag.llm.hf.cpu import optimise
 from arbitrag.llm.hf.kv_cache import Cache
 from arbitrag.llm.hf.runtime import TorchRuntime
@@ -114,7 +114,7 @@ class Wrapped:
 
     def __init__(self, inner: TorchRuntime | None = None) -> None:
         self.inner = inner or tiny_runtime()
-        self.facts = self.inner.facts
+        self.info = self.inner.info
         self.shapes: list[tuple[int, int, int]] = []  # (rows, new tokens, past slots) of every pass
 
     def __getattr__(self, name: str) -> Any:
@@ -122,7 +122,7 @@ class Wrapped:
 
     def forward(
         self, ids: np.ndarray, mask: np.ndarray, positions: np.ndarray, cache: Cache | None, **options: Any
-    ) -> Step:
+    ) -> ForwardOutput:
         self.shapes.append((*ids.shape, mask.shape[-1] - ids.shape[1]))
         return self.inner.forward(ids, mask, positions, cache, **options)
 
@@ -132,7 +132,7 @@ class Unpacked(Wrapped):
 
     def __init__(self) -> None:
         super().__init__()
-        self.facts = replace(self.facts, packs=False)
+        self.info = replace(self.info, packs=False)
 
 
 class Cramped(Wrapped):
@@ -148,13 +148,13 @@ class Cramped(Wrapped):
             self.failures += 1
             raise OutOfMemory
 
-    def forward(self, ids: np.ndarray, mask: np.ndarray, *rest: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, mask: np.ndarray, *rest: Any, **options: Any) -> ForwardOutput:
         self._check(len(ids) * mask.shape[-1])
         return super().forward(ids, mask, *rest, **options)
 
-    def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
+    def assemble(self, rows: Sequence[Sequence[Block]], *, single_pass: bool = False) -> Cache | None:
         self._check(len(rows) * max(sum(keys.shape[2] for keys, _ in blocks) for blocks in rows))
-        return self.inner.assemble(rows, once=once)
+        return self.inner.assemble(rows, single_pass=single_pass)
 
     def join(self, first: Cache, second: Cache) -> Cache:
         self._check((first.rows + second.rows) * max(first.slots, second.slots))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arbitrag.llm.engine.runtime import Step
+from arbitrag.llm.engine.runtime import ForwardOutput
 from arbitrag.llm.onnx.backend import OnnxRuntime
 from arbitrag.llm.onnx.graph import Shape
 
@@ -50,8 +50,10 @@ def random_weights(name: str) -> np.ndarray | None:
 TEXTS = ([3, 4, 5, 6, 7, 8], [9, 10, 11])
 
 
-def alone(subject: OnnxRuntime, ids: Sequence[int], keep: int, layers: Sequence[int] = ()) -> Step:
+def alone(subject: OnnxRuntime, ids: Sequence[int], logits_to_keep: int, layers: Sequence[int] = ()) -> ForwardOutput:
     """One text without padding."""
     count = len(ids)
     whole = np.arange(count)[None]
-    return subject.forward(np.array([ids]), np.ones((1, count), bool), whole, None, keep=keep, layers=layers)
+    return subject.forward(
+        np.array([ids]), np.ones((1, count), bool), whole, None, logits_to_keep=logits_to_keep, layers=layers
+    )

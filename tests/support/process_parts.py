@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from arbitrag.lab.model import FOLDER
-from arbitrag.llm.engine.runtime import Step
+from arbitrag.llm.engine.runtime import ForwardOutput
 from arbitrag.llm.onnx.backend import open_runtime
 from arbitrag.llm.tokenizer import TextCodec
 
@@ -23,12 +23,12 @@ class Lab:
 
     def __init__(self) -> None:
         self.inner = open_runtime(FOLDER / "model.onnx", threads=1)
-        self.facts = self.inner.facts
+        self.info = self.inner.info
         self.rows: list[int] = []  # of every pass
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> ForwardOutput:
         self.rows.append(len(ids))
         return self.inner.forward(ids, *given, **options)

@@ -7,7 +7,7 @@ The evidence wins when ``prior + weight * binding > threshold``; l is the mean l
 answer from memory (the paper's y_D) and r the one from the passages (y_R).
 
 Cost: 2 generations, and 6 scorings when the answers differ; 2 steps on the critical path. All passage prompts begin
-alike, so that a backend with a prefix store reads the passages once.
+alike, so that a backend with prefix caching prefills the passages once.
 
 With ``candidate`` another method's answer takes the place of r, as in the paper's appendix B. P is then what that
 method kept, or the first k passages where it kept none, and its cost takes the place of one generation. Where it gives

@@ -32,10 +32,11 @@ from engine_parts import (
 
 from arbitrag.errors import BackendError, ContextError, UsageError
 from arbitrag.llm.base import Price, Prompt, Sampling
+from arbitrag.llm.engine.batch import BatchLimits, batched
 from arbitrag.llm.engine.engine import Engine
-from arbitrag.llm.engine.prefill import Limits, _few, packed
 from arbitrag.llm.engine.requests import Score
-from arbitrag.llm.engine.runtime import OutOfMemory, Step
+from arbitrag.llm.engine.runtime import ForwardOutput, OutOfMemory
+from arbitrag.llm.engine.scoring import _chunks
 from arbitrag.types import Need
 
 PROMPT = [5, 6, 7, 8]
@@ -46,17 +47,17 @@ async def greedy(engine: Engine, prompt: list[int], limit: int = 4) -> str:
     return (await engine.generate(ask(prompt), Sampling(max_tokens=limit))).text
 
 
-async def test_what_it_offers() -> None:
+async def test_capabilities() -> None:
     engine = tiny_engine(prefix_bytes=3 << 20, price=Price(1, 2))
     capabilities = await engine.capabilities()
     assert capabilities.needs == Need.GENERATE | Need.SCORE | Need.INSPECT | Need.NEXT_TOKEN
     assert (capabilities.context_tokens, capabilities.vocabulary) == (CONTEXT, "numbers")
-    assert capabilities.evidence[-1] == "prefix store of 3 MiB"
+    assert capabilities.evidence[-1] == "prefix cache of 3 MiB"
     assert (engine.identity, engine.name, engine.price) == ("tiny 0 numbers", "tiny", Price(1, 2))
     assert (engine.count_tokens("4 5 6"), engine.count_tokens(ask(PROMPT))) == (3, 4)
 
 
-async def test_an_answer_ends_before_its_stop_text() -> None:
+async def test_a_completion_ends_before_its_stop_text() -> None:
     written = plain_greedy(LONG, 12)
     engine = tiny_engine()
     stop = f" {written[4]}"
@@ -86,7 +87,7 @@ async def test_each_request_keeps_its_own_settings() -> None:
     await engine.aclose()
 
 
-async def test_a_seed_gives_the_same_text_in_any_company() -> None:
+async def test_a_seed_gives_the_same_text_in_any_batch() -> None:
     draw = Sampling(max_tokens=6, temperature=1.0, top_p=0.9, seed=11, logprobs=True)
     engine = tiny_engine()
     alone = await engine.generate(ask(PROMPT), draw)
@@ -108,7 +109,7 @@ async def test_samples_follow_the_distribution() -> None:
     await engine.aclose()
 
 
-async def test_an_answer_ends_where_the_context_does() -> None:
+async def test_a_completion_ends_where_the_context_does() -> None:
     engine = tiny_engine()
     prompt = (LONG * CONTEXT)[: CONTEXT - 2]
     found = await engine.generate(ask(prompt), Sampling(max_tokens=50))
@@ -137,9 +138,7 @@ BAD: list[tuple[str, Call, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("call", "error", "text"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-async def test_bad_input_is_one_clear_error_and_the_others_live_on(
-    call: Call, error: type[Exception], text: str
-) -> None:
+async def test_bad_input_is_an_error_of_its_request_alone(call: Call, error: type[Exception], text: str) -> None:
     engine = tiny_engine()
     bad, good = await asyncio.gather(call(engine), greedy(engine, PROMPT), return_exceptions=True)
     assert good == words(plain_greedy(PROMPT, 4))
@@ -148,7 +147,7 @@ async def test_bad_input_is_one_clear_error_and_the_others_live_on(
     await engine.aclose()
 
 
-async def test_nothing_asked_is_nothing_computed() -> None:
+async def test_an_empty_request_computes_nothing() -> None:
     engine = tiny_engine()
     assert (await engine.score(ask(PROMPT), [])).likelihoods == ()
     assert (await engine.next_token([])).logprobs.shape == (0, VOCABULARY)
@@ -160,15 +159,15 @@ class Poisoned(Wrapped):
 
     value = float("nan")
 
-    def forward(self, ids: np.ndarray, *rest: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, *rest: Any, **options: Any) -> ForwardOutput:
         step = super().forward(ids, *rest, **options)
         logits = step.logits.clone()
         logits[torch.from_numpy((ids == 63).any(1))] = self.value
-        return Step(step.cache, logits, step.states)
+        return ForwardOutput(step.cache, logits, step.hidden_states)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-async def test_numbers_that_are_not_finite_are_an_error_of_their_request(value: float) -> None:
+async def test_logits_that_are_not_finite_are_an_error_of_their_request(value: float) -> None:
     runtime = Poisoned()
     runtime.value = value
     engine = tiny_engine(runtime)
@@ -190,13 +189,13 @@ async def test_numbers_that_are_not_finite_are_an_error_of_their_request(value: 
 class Broken(Wrapped):
     """Fails on every pass that reads the token 63, and on the token 62 in a step of writing."""
 
-    def forward(self, ids: np.ndarray, *rest: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, *rest: Any, **options: Any) -> ForwardOutput:
         if (ids == 63).any():
             raise RuntimeError("a kernel failed")
         return super().forward(ids, *rest, **options)
 
 
-async def test_a_request_that_fails_does_not_take_others_along() -> None:
+async def test_a_request_that_fails_fails_alone() -> None:
     engine = tiny_engine(Broken())
     prompts = [[5, 6], [5, 63], [7, 8]]
     first, failed, last = await asyncio.gather(*(greedy(engine, each) for each in prompts), return_exceptions=True)
@@ -206,7 +205,7 @@ async def test_a_request_that_fails_does_not_take_others_along() -> None:
     await engine.aclose()
 
 
-async def test_running_out_of_memory_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_out_of_memory_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     runtime = Cramped(slots=40)
     engine = tiny_engine(runtime)
     prompts = [[n, 9, 10, 11] for n in range(10, 20)]
@@ -233,18 +232,18 @@ async def test_a_request_that_never_fits_gets_the_error() -> None:
     await engine.aclose()
 
 
-async def test_the_store_gives_way_when_memory_runs_out() -> None:
+async def test_the_prefix_cache_is_cleared_when_memory_runs_out() -> None:
     class Full(Wrapped):
         """Allocates only while less than 20 tokens are stored."""
 
-        def forward(self, *given: Any, **options: Any) -> Step:
-            if engine.stored_bytes > 20 * self.facts.token_bytes:
+        def forward(self, *given: Any, **options: Any) -> ForwardOutput:
+            if engine.prefix_cache_bytes > 20 * self.info.token_bytes:
                 raise OutOfMemory
             return super().forward(*given, **options)
 
     engine = tiny_engine(Full())
     await greedy(engine, LONG * 10, 1)
-    assert engine.stored_bytes > 30 * engine.facts.token_bytes
+    assert engine.prefix_cache_bytes > 30 * engine.info.token_bytes
     assert await greedy(engine, PROMPT) == words(plain_greedy(PROMPT, 4))
     await engine.aclose()
 
@@ -257,7 +256,7 @@ class Gated(Wrapped):
         self.entered = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
 
-    def forward(self, *given: Any, **options: Any) -> Step:
+    def forward(self, *given: Any, **options: Any) -> ForwardOutput:
         self.entered.release()
         assert self.gate.acquire(timeout=20)
         return super().forward(*given, **options)
@@ -268,7 +267,7 @@ class Gated(Wrapped):
         await asyncio.to_thread(self.entered.acquire)
 
 
-async def test_a_request_joins_what_is_running_and_a_cancelled_one_leaves_it() -> None:
+async def test_requests_join_the_running_batch_and_cancelled_ones_leave_it() -> None:
     runtime = Gated()
     engine = tiny_engine(runtime)
     first = asyncio.ensure_future(greedy(engine, LONG, 12))
@@ -288,7 +287,7 @@ async def test_a_request_joins_what_is_running_and_a_cancelled_one_leaves_it() -
     await engine.aclose()
 
 
-async def test_a_cancelled_request_that_waits_is_never_read() -> None:
+async def test_a_cancelled_request_that_waits_is_never_prefilled() -> None:
     runtime = Gated()
     engine = tiny_engine(runtime)
     first = asyncio.ensure_future(greedy(engine, PROMPT, 1))
@@ -304,7 +303,7 @@ async def test_a_cancelled_request_that_waits_is_never_read() -> None:
     assert runtime.shapes == [(1, 4, 0)]
 
 
-async def test_closing_fails_what_waits_and_what_comes_later() -> None:
+async def test_closing_fails_waiting_and_later_requests() -> None:
     runtime = Gated()
     engine = tiny_engine(runtime)
     running = asyncio.ensure_future(greedy(engine, LONG, 12))
@@ -318,7 +317,7 @@ async def test_closing_fails_what_waits_and_what_comes_later() -> None:
         await running
     with pytest.raises(BackendError, match="was closed"):
         await greedy(engine, PROMPT)
-    assert engine.stored_bytes == 0
+    assert engine.prefix_cache_bytes == 0
 
 
 def test_one_engine_serves_one_event_loop_after_another() -> None:
@@ -328,7 +327,7 @@ def test_one_engine_serves_one_event_loop_after_another() -> None:
     asyncio.run(engine.aclose())
 
 
-async def test_two_models_do_not_meet() -> None:
+async def test_two_engines_share_nothing() -> None:
     one, other = tiny_engine(), tiny_engine(tiny_runtime(seed=1))
     found = await asyncio.gather(*(greedy(engine, LONG, 12) for engine in (one, other, one, other)))
     assert found[0] == found[2] == words(plain_greedy(LONG, 12))
@@ -336,9 +335,9 @@ async def test_two_models_do_not_meet() -> None:
     await asyncio.gather(one.aclose(), other.aclose())
 
 
-async def test_no_more_rows_write_at_a_time_than_the_limit() -> None:
+async def test_the_decode_batch_has_no_more_rows_than_the_limit() -> None:
     runtime = Wrapped()
-    engine = tiny_engine(runtime, limits=Limits(rows=3))
+    engine = tiny_engine(runtime, limits=BatchLimits(rows=3))
     prompts = [[n, 9, 10, 11] for n in range(10, 20)]
     found = await asyncio.gather(*(greedy(engine, prompt, 8) for prompt in prompts))
     assert found == [words(plain_greedy(prompt, 8)) for prompt in prompts]
@@ -347,17 +346,17 @@ async def test_no_more_rows_write_at_a_time_than_the_limit() -> None:
 
 
 def test_rows_of_a_batch_are_of_similar_length() -> None:
-    facts = tiny_runtime().facts
+    info = tiny_runtime().info
     lengths = [(0, 2000), (0, 60), (0, 2100), (0, 70), (0, 20), (0, 4000)]
-    assert list(packed(lengths, Limits(tokens=5000), facts)) == [[4], [1, 3], [0, 2], [5]]
-    assert list(packed([(0, 100)] * 5, Limits(rows=2), facts)) == [[0, 1], [2, 3], [4]]
-    assert list(packed([(900, 10)] * 4, Limits(slots=2000), facts)) == [[0, 1], [2, 3]]
-    assert list(packed([], Limits(), facts)) == []
+    assert list(batched(lengths, BatchLimits(tokens=5000), info)) == [[4], [1, 3], [0, 2], [5]]
+    assert list(batched([(0, 100)] * 5, BatchLimits(rows=2), info)) == [[0, 1], [2, 3], [4]]
+    assert list(batched([(900, 10)] * 4, BatchLimits(slots=2000), info)) == [[0, 1], [2, 3]]
+    assert list(batched([], BatchLimits(), info)) == []
 
 
-async def test_first_tokens_are_read_for_so_many_continuations_at_a_time() -> None:
+async def test_first_tokens_are_scored_in_chunks_of_continuations() -> None:
     requests = [Score([1], continuations=[[2]] * count) for count in (2, 2, 1, 5, 1)]
-    together = [[len(each.continuations) for each in some] for some in _few(requests, 4)]
+    together = [[len(each.continuations) for each in some] for some in _chunks(requests, 4)]
     assert together == [[2, 2], [1], [5], [1]]
-    assert [each for some in _few(requests, 4) for each in some] == requests
-    assert list(_few([], 4)) == []
+    assert [each for some in _chunks(requests, 4) for each in some] == requests
+    assert list(_chunks([], 4)) == []

@@ -40,7 +40,7 @@ def resident_mb() -> float:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="the resident memory is read from /proc")
-async def test_twenty_thousand_requests_leave_nothing_behind() -> None:
+async def test_twenty_thousand_requests_leak_no_memory() -> None:
     engine = tiny_engine(prefix_bytes=200_000, window_s=0.001)
     draw = random.Random(0)
     await traffic(engine, 4_000, draw)  # the store is full, and every cache of the libraries has its size
@@ -53,7 +53,7 @@ async def test_twenty_thousand_requests_leave_nothing_behind() -> None:
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] - traced < 500_000
         assert resident_mb() - resident < 30
-        assert 0 < engine.stored_bytes <= 200_000
+        assert 0 < engine.prefix_cache_bytes <= 200_000
     finally:
         tracemalloc.stop()
         await engine.aclose()

@@ -21,7 +21,7 @@ D, R = [40, 41, 42], [50, 51]
 FOUR = Sampling(max_tokens=4)
 
 
-async def test_trustmargin_reads_the_passages_once() -> None:
+async def test_trustmargin_prefills_the_passages_once() -> None:
     runtime = Wrapped()
     engine = tiny_engine(runtime)
     memory, evidence = await asyncio.gather(
@@ -44,7 +44,7 @@ async def test_trustmargin_reads_the_passages_once() -> None:
     await engine.aclose()
 
 
-async def test_requests_that_arrive_together_share_too() -> None:
+async def test_requests_of_one_batch_share_their_prefix() -> None:
     engine = tiny_engine()
     evidence, empty = await asyncio.gather(
         engine.generate(ask(EVIDENCE), FOUR),
@@ -64,7 +64,7 @@ async def test_probing_is_the_prefill_of_the_answer() -> None:
     await engine.aclose()
 
 
-async def test_probing_and_answering_together() -> None:
+async def test_probing_and_answering_in_one_batch() -> None:
     engine = tiny_engine()
     answer, probe = await asyncio.gather(engine.generate(ask(EVIDENCE), FOUR), engine.inspect(ask(EVIDENCE), [1]))
     assert probe.tokens == Tokens(len(EVIDENCE), 0)
@@ -74,7 +74,7 @@ async def test_probing_and_answering_together() -> None:
     await engine.aclose()
 
 
-async def test_samples_of_one_prompt_share_it() -> None:
+async def test_samples_of_one_prompt_share_its_prefill() -> None:
     engine = tiny_engine()
     draws = [Sampling(max_tokens=3, temperature=1.0, seed=seed) for seed in range(5)]
     found = await asyncio.gather(*(engine.generate(ask(EVIDENCE), draw) for draw in draws))
@@ -83,7 +83,7 @@ async def test_samples_of_one_prompt_share_it() -> None:
     await engine.aclose()
 
 
-async def test_a_common_system_text_is_read_once() -> None:
+async def test_a_common_system_text_is_prefilled_once() -> None:
     engine = tiny_engine()
     system = PASSAGES[:40]
     prompts = [[*system, 10 + n, 20 + n] for n in range(6)]
@@ -96,11 +96,11 @@ async def test_a_common_system_text_is_read_once() -> None:
     ("common", "count", "new", "reused"),
     [(4, 8, 5, 0), (5, 8, 5, 5), (4, 7, 5, 4), (4, 8, 4, 4)],  # more is stored, fewer rows, fewer new tokens
 )
-async def test_a_short_beginning_of_many_is_read_again_so_that_they_are_read_together(
+async def test_a_short_cached_prefix_of_many_rows_is_prefilled_again_in_one_batch(
     common: int, count: int, new: int, reused: int
 ) -> None:
     runtime = Wrapped()
-    runtime.facts = replace(runtime.facts, rereads=4)
+    runtime.info = replace(runtime.info, reprefill_threshold=4)
     engine = tiny_engine(runtime)
     beginning = PASSAGES[:common]
     await engine.next_token([ask([*beginning, 9, 10])])
@@ -114,9 +114,9 @@ async def test_a_short_beginning_of_many_is_read_again_so_that_they_are_read_tog
     await engine.aclose()
 
 
-async def test_what_is_read_again_stands_beside_what_goes_on() -> None:
+async def test_rows_prefilled_again_are_batched_with_others() -> None:
     runtime = Wrapped()
-    runtime.facts = replace(runtime.facts, rereads=4)
+    runtime.info = replace(runtime.info, reprefill_threshold=4)
     engine = tiny_engine(runtime)
     await engine.next_token([ask([*PASSAGES[:20], 9])])
     prompts = [[*PASSAGES[:4], 40 + n, *QUESTION] for n in range(8)] + [[*PASSAGES[:20], 50, *QUESTION, *ENDING]]
@@ -127,14 +127,14 @@ async def test_what_is_read_again_stands_beside_what_goes_on() -> None:
     await engine.aclose()
 
 
-async def test_alike_beginnings_are_read_twice_when_the_store_has_no_room() -> None:
+async def test_a_shared_prefix_is_prefilled_twice_when_the_cache_is_full() -> None:
     engine = tiny_engine(prefix_bytes=0)
     found = await engine.next_token([ask(EVIDENCE), ask(EMPTY)])
     assert found.tokens == Tokens(len(EVIDENCE) + len(EMPTY), 0)
     await engine.aclose()
 
 
-async def test_deterministic_mode_shares_nothing_and_repeats_to_the_last_bit() -> None:
+async def test_deterministic_mode_caches_nothing_and_repeats_to_the_last_bit() -> None:
     async def run() -> list[object]:
         engine = tiny_engine(deterministic=True)
         results = await asyncio.gather(
@@ -159,7 +159,7 @@ async def test_deterministic_mode_runs_one_row_at_a_time() -> None:
     await engine.aclose()
 
 
-async def test_concurrent_answers_are_written_in_one_batch() -> None:
+async def test_concurrent_completions_are_decoded_in_one_batch() -> None:
     runtime = Wrapped()
     engine = tiny_engine(runtime)
     found = await asyncio.gather(*(engine.generate(ask([5 + n, 6, 7]), FOUR) for n in range(4)))

@@ -2,20 +2,20 @@ import numpy as np
 import pytest
 
 from arbitrag.llm.engine import numpy_ops
-from arbitrag.llm.engine.runtime import Choice
+from arbitrag.llm.engine.runtime import SampledTokens
 
 HALF, QUARTER, EIGHTH = np.log([0.5, 0.25, 0.125])
 INF = float("inf")
 
 
-def choose(logits: list[list[float]], temperature: float, top_p: float = 1.0, draw: float = 0.0) -> Choice:
+def sample(logits: list[list[float]], temperature: float, top_p: float = 1.0, draw: float = 0.0) -> SampledTokens:
     batch = len(logits)
     full = [np.full(batch, value) for value in (temperature, top_p, draw)]
-    return numpy_ops.choose(np.array(logits, np.float32), *full)
+    return numpy_ops.sample(np.array(logits, np.float32), *full)
 
 
 def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
-    found = choose([[0.0, 2.0, 2.0], [3.0, 0.0, 0.0]], 0.0)
+    found = sample([[0.0, 2.0, 2.0], [3.0, 0.0, 0.0]], 0.0)
     assert found.ids.tolist() == [1, 0]
     assert found.logprobs[1] == pytest.approx(3 - np.log(np.exp(3) + 2), abs=1e-6)
 
@@ -36,27 +36,27 @@ def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
 )
 def test_a_draw_picks_from_the_kept_mass(top_p: float, draw: float, expected: int) -> None:
     logits = [float(value) for value in (QUARTER, EIGHTH, HALF, EIGHTH)]
-    found = choose([logits], 1.0, top_p, draw)
+    found = sample([logits], 1.0, top_p, draw)
     assert found.ids.tolist() == [expected]
     assert found.logprobs[0] == pytest.approx(logits[expected], abs=1e-6), "at temperature 1, not truncated"
 
 
 @pytest.mark.parametrize(("top_p", "draw", "expected"), [(1.0, 0.5, 1), (0.5, 0.999, 0), (0.5001, 0.5, 1)])
 def test_a_draw_at_a_boundary(top_p: float, draw: float, expected: int) -> None:
-    assert choose([[0.0, 0.0]], 1.0, top_p, draw).ids.tolist() == [expected]
+    assert sample([[0.0, 0.0]], 1.0, top_p, draw).ids.tolist() == [expected]
 
 
 def test_temperature_sharpens_and_flattens() -> None:
     logits = [[float(HALF), float(QUARTER), float(QUARTER)]]
-    assert choose(logits, 0.5, draw=0.66).ids.tolist() == [0]  # squares: 4/6, 1/6, 1/6
-    assert choose(logits, 0.5, draw=0.67).ids.tolist() == [1]
-    assert choose(logits, 1.0, draw=0.66).ids.tolist() == [1]
+    assert sample(logits, 0.5, draw=0.66).ids.tolist() == [0]  # squares: 4/6, 1/6, 1/6
+    assert sample(logits, 0.5, draw=0.67).ids.tolist() == [1]
+    assert sample(logits, 1.0, draw=0.66).ids.tolist() == [1]
 
 
 @pytest.mark.parametrize("row", [[float("nan"), 0.0], [INF, 0.0], [-INF, -INF]])
 def test_logits_that_are_not_finite_give_nan_in_their_row_only(row: list[float]) -> None:
     for temperature in (0.0, 1.0):
-        found = choose([row, [0.0, -INF]], temperature, draw=0.5)
+        found = sample([row, [0.0, -INF]], temperature, draw=0.5)
         assert np.isnan(found.logprobs[0])
         assert (found.ids[1], found.logprobs[1]) == (0, 0.0)
     scores = numpy_ops.token_logprobs(np.array([[row, [0.0, 0.0]]], np.float32), np.array([[1, 1]]))
@@ -80,7 +80,7 @@ def cache(rows: int, slots: int, start: int) -> numpy_ops.Slots:
 EMPTY = [np.zeros((1, 1, 0, 2), np.float32)] * 2
 
 
-def test_blocks_are_put_together_at_the_right_end() -> None:
+def test_blocks_are_right_aligned() -> None:
     made = cache(2, 3, 1)
     one, two = numpy_ops.block(made, 0, 1, 3), numpy_ops.block(made, 1, 0, 1)
     found = numpy_ops.assemble([[one, two], [two], []], EMPTY)

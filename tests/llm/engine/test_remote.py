@@ -25,8 +25,8 @@ from arbitrag.lab.model import FOLDER, open_lab
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.engine.engine import Engine
 from arbitrag.llm.engine.remote import ProcessWorker
-from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over
-from arbitrag.llm.engine.runtime import Runtime, Step
+from arbitrag.llm.engine.remote_messages import Cancel, Completed, RuntimeSpec, Submit
+from arbitrag.llm.engine.runtime import ForwardOutput, Runtime
 from arbitrag.llm.onnx.backend import open_onnx, open_runtime
 
 ASKED = Prompt.user("Question: Who directed The Silver Lantern?")
@@ -72,14 +72,14 @@ async def test_it_answers_as_in_this_process(apart: Engine) -> None:
     assert states.keys() == {0, 2}
     assert all(same(states[layer], others[layer]) for layer in states)
     following, expected = [(await model.next_token([ASKED, OTHER])).logprobs for model in (apart, here)]
-    assert following.shape == (2, apart.facts.vocabulary)
+    assert following.shape == (2, apart.info.vocabulary)
     assert same(following, expected)
     assert (apart.identity, apart.name) == (here.identity, "lab")
     assert await apart.capabilities() == await here.capabilities()
     await here.aclose()
 
 
-async def test_one_at_a_time_gives_the_same_bits() -> None:
+async def test_deterministic_gives_the_same_bits() -> None:
     models = [open_lab(deterministic=True, own_process=apart) for apart in (True, False)]
     drawn = Sampling(max_tokens=6, temperature=1.5, top_p=0.9, seed=3, logprobs=True)
     found = [await asyncio.gather(*(model.generate(each, drawn) for each in (ASKED, OTHER))) for model in models]
@@ -88,7 +88,7 @@ async def test_one_at_a_time_gives_the_same_bits() -> None:
     await asyncio.gather(*(model.aclose() for model in models))
 
 
-async def test_a_stop_text_ends_an_answer_there_as_well(apart: Engine) -> None:
+async def test_a_stop_text_ends_a_completion(apart: Engine) -> None:
     whole = await apart.generate(ASKED, Sampling(max_tokens=8))
     stop = whole.text[2:4]
     ended = await apart.generate(ASKED, Sampling(max_tokens=8, stop=("no such text", stop)))
@@ -97,14 +97,14 @@ async def test_a_stop_text_ends_an_answer_there_as_well(apart: Engine) -> None:
     assert 0 < ended.tokens.completion_tokens < whole.tokens.completion_tokens
 
 
-async def test_what_was_read_is_kept_there(apart: Engine) -> None:
+async def test_prompts_are_cached(apart: Engine) -> None:
     prompt = Prompt.user("Question: What is kept in the other process?")
     first, again = [await apart.generate(prompt, Sampling(max_tokens=2)) for _ in range(2)]
     assert (first.tokens.uncached_tokens > 0, again.tokens.uncached_tokens) == (True, 0)
-    assert apart.stored_bytes > 0
+    assert apart.prefix_cache_bytes > 0
 
 
-async def test_a_request_that_nobody_can_serve_is_refused_here(apart: Engine) -> None:
+async def test_an_impossible_request_is_refused(apart: Engine) -> None:
     with pytest.raises(UsageError, match="max_tokens is 0"):
         await apart.generate(ASKED, Sampling(max_tokens=0))
 
@@ -114,7 +114,7 @@ def test_it_serves_one_event_loop_after_another(apart: Engine) -> None:
     assert texts[0] == texts[1] != ""
 
 
-async def test_a_cancelled_request_leaves_the_others_alone(apart: Engine, messages: list[Ask | Gone]) -> None:
+async def test_a_cancelled_request_leaves_the_others_alone(apart: Engine, messages: list[Submit | Cancel]) -> None:
     expected = (await apart.generate(ASKED, Sampling(max_tokens=4))).text
     unsent = asyncio.ensure_future(apart.generate(OTHER, Sampling(max_tokens=100)))
     await asyncio.sleep(0)
@@ -130,18 +130,18 @@ async def test_a_cancelled_request_leaves_the_others_alone(apart: Engine, messag
     assert not asked_of(apart)
     assert not unsent_of(apart)
     first, cancelled, gone, last = messages
-    assert [len(each.requests) for each in (first, cancelled, last) if isinstance(each, Ask)] == [1, 1, 1]
-    assert isinstance(cancelled, Ask)
-    assert gone == Gone(cancelled.requests[0][0])
+    assert [len(each.requests) for each in (first, cancelled, last) if isinstance(each, Submit)] == [1, 1, 1]
+    assert isinstance(cancelled, Submit)
+    assert gone == Cancel(cancelled.requests[0][0])
 
 
 @pytest.fixture
-def messages(monkeypatch: pytest.MonkeyPatch) -> list[Ask | Gone]:
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[Submit | Cancel]:
     """What is sent to processes."""
-    found: list[Ask | Gone] = []
+    found: list[Submit | Cancel] = []
     send = ProcessWorker._send
 
-    def noted(worker: ProcessWorker, message: Ask | Gone) -> None:
+    def noted(worker: ProcessWorker, message: Submit | Cancel) -> None:
         found.append(message)
         send(worker, message)
 
@@ -150,26 +150,26 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[Ask | Gone]:
 
 
 @pytest.mark.parametrize(("window_s", "sizes"), [(60.0, [3]), (-1.0, [1, 1, 1])])
-async def test_what_comes_together_is_sent_together(
-    window_s: float, sizes: list[int], messages: list[Ask | Gone]
+async def test_requests_of_one_batching_window_are_sent_together(
+    window_s: float, sizes: list[int], messages: list[Submit | Cancel]
 ) -> None:
     engine = open_lab(own_process=True, window_s=window_s)
     await asyncio.gather(*(engine.score(prompt, ["yes"]) for prompt in (ASKED, OTHER, Prompt.user("Question:"))))
-    assert [len(each.requests) for each in messages if isinstance(each, Ask)] == sizes
+    assert [len(each.requests) for each in messages if isinstance(each, Submit)] == sizes
     await engine.aclose()
 
 
 class _Waiting(Lab):
     """Never ends a pass."""
 
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> ForwardOutput:
         time.sleep(600)
         raise AssertionError
 
 
 async def under_way() -> tuple[Engine, list[asyncio.Future[Any]]]:
     """An engine with a request that was sent, one that was cancelled then, and one that was not sent."""
-    engine = Engine(Elsewhere(_Waiting, codec), codec(), name="waits", window_s=60.0)
+    engine = Engine(RuntimeSpec(_Waiting, codec), codec(), name="waits", window_s=60.0)
     sent = [asyncio.ensure_future(engine.generate(ASKED, Sampling())) for _ in range(2)]
     while len(asked_of(engine)) < 2:  # noqa: ASYNC110  (until the loop has come around to sending)
         await asyncio.sleep(0)
@@ -183,7 +183,7 @@ async def under_way() -> tuple[Engine, list[asyncio.Future[Any]]]:
 
 def asked_of(engine: Engine) -> dict[int, Any]:
     assert isinstance(engine._worker, ProcessWorker)
-    return engine._worker._asked
+    return engine._worker._sent
 
 
 def unsent_of(engine: Engine) -> dict[int, Any]:
@@ -192,14 +192,14 @@ def unsent_of(engine: Engine) -> dict[int, Any]:
 
 
 @needs.signals
-async def test_closing_fails_what_waits_and_what_comes_later() -> None:
+async def test_closing_fails_waiting_and_later_requests() -> None:
     engine, waiting = await under_way()
     await engine.aclose()
     for late in (*waiting, engine.generate(ASKED, Sampling())):
         with pytest.raises(BackendError, match=r"^the model was closed$"):
             await late
     assert process_of(engine).returncode == -signal.SIGKILL
-    assert engine.stored_bytes == 0
+    assert engine.prefix_cache_bytes == 0
     await engine.aclose()
 
 
@@ -214,7 +214,7 @@ async def test_a_process_that_is_killed_fails_its_requests() -> None:
     await engine.aclose()
 
 
-async def test_a_request_that_cannot_be_sent_is_refused_alone(apart: Engine) -> None:
+async def test_a_request_that_cannot_be_pickled_fails_alone(apart: Engine) -> None:
     class Local(Sampling):
         pass
 
@@ -229,19 +229,19 @@ async def test_a_request_that_cannot_be_sent_is_refused_alone(apart: Engine) -> 
     assert plain.text
 
 
-async def test_what_cannot_be_read_here_is_an_error_of_its_request() -> None:
+async def test_a_result_that_cannot_be_unpickled_is_an_error_of_its_request() -> None:
     engine, waiting = await under_way()
     number = next(iter(asked_of(engine)))
     assert isinstance(engine._worker, ProcessWorker)
-    engine._worker.take(Over([(number, b"no pickle"), (99, b"of a request that is gone")], 123))
-    with pytest.raises(BackendError, match="this cannot be read in another process: UnpicklingError"):
+    engine._worker.handle(Completed([(number, b"no pickle"), (99, b"of a request that is gone")], 123))
+    with pytest.raises(BackendError, match="this cannot be unpickled in another process: UnpicklingError"):
         await waiting[0]
-    assert engine.stored_bytes == 123
+    assert engine.prefix_cache_bytes == 123
     await engine.aclose()
 
 
 @needs.signals
-async def test_one_that_is_dropped_ends_its_process() -> None:
+async def test_an_engine_that_is_garbage_collected_ends_its_process() -> None:
     engine = open_lab(own_process=True)
     assert isinstance(engine, Engine)
     await engine.generate(ASKED, Sampling(max_tokens=1))
@@ -254,7 +254,7 @@ async def test_one_that_is_dropped_ends_its_process() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_fork_that_drops_its_copy_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_that_collects_its_copy_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = open_lab(own_process=True)
     assert isinstance(engine, Engine)
     process = process_of(engine)
@@ -268,13 +268,13 @@ def test_a_fork_that_drops_its_copy_ends_nothing(monkeypatch: pytest.MonkeyPatch
     process.communicate()
 
 
-def test_after_a_fork_it_is_not_the_forks(apart: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_fork_it_has_to_be_opened_again(apart: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(BackendError, match="after a fork, open it again"):
         asyncio.run(apart.generate(ASKED, Sampling()))
 
 
-def test_a_damaged_model_is_said_by_the_one_who_opens_it(tmp_path: Path) -> None:
+def test_a_damaged_model_is_an_error_of_opening(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(FOLDER / name, tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"no model")
@@ -288,10 +288,10 @@ def _ends() -> Runtime:
 
 def test_a_process_that_ends_at_once() -> None:
     with pytest.raises(BackendError, match=r"^the model's process ended with status 3 before it was ready$"):
-        Engine(Elsewhere(_ends, codec), codec(), name="ends")
+        Engine(RuntimeSpec(_ends, codec), codec(), name="ends")
 
 
-def test_there_may_be_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(FOLDER / "no such program"))
     with pytest.raises(BackendError, match=r"^no process could be started for the model: .*no such program"):
         open_lab(own_process=True)
@@ -301,9 +301,9 @@ def _fails() -> Runtime:
     raise KeyError("a fault of ours")
 
 
-def test_a_fault_in_the_process_is_told_with_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_in_the_process_prints_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BackendError, match=r"^the model's process ended with status 1 before it was ready$"):
-        Engine(Elsewhere(_fails, codec), codec(), name="fails")
+        Engine(RuntimeSpec(_fails, codec), codec(), name="fails")
     assert "KeyError: 'a fault of ours'" in capfd.readouterr().err
 
 
@@ -311,9 +311,9 @@ def _lacks() -> Runtime:
     raise MissingExtra("hf", "hf:model")
 
 
-def test_an_error_of_opening_is_the_same_here() -> None:
+def test_an_error_of_opening_is_raised_as_it_is() -> None:
     with pytest.raises(MissingExtra, match=r"^hf:model needs the extra 'hf'"):
-        Engine(Elsewhere(_lacks, codec), codec(), name="lacks")
+        Engine(RuntimeSpec(_lacks, codec), codec(), name="lacks")
 
 
 def _talks() -> Runtime:
@@ -322,11 +322,11 @@ def _talks() -> Runtime:
     return open_runtime(FOLDER / "model.onnx", threads=1)
 
 
-async def test_what_else_is_printed_there_goes_to_standard_error(
+async def test_output_of_the_process_goes_to_standard_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    engine = Engine(Elsewhere(_talks, codec), codec(), name="talks")
+    engine = Engine(RuntimeSpec(_talks, codec), codec(), name="talks")
     assert (await engine.generate(ASKED, Sampling(max_tokens=4))).text
     await engine.aclose()
     out, err = capfd.readouterr()
@@ -345,7 +345,7 @@ time.sleep(600)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no sessions and signals")
-def test_it_ends_with_the_process_that_asks_and_not_with_ctrl_c() -> None:
+def test_it_ends_with_its_parent_and_not_with_ctrl_c() -> None:
     asks = subprocess.Popen([sys.executable, "-c", _OPENS], stdout=subprocess.PIPE, text=True)
     assert asks.stdout is not None
     number = int(asks.stdout.readline())
@@ -368,8 +368,8 @@ def _runs(number: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_what_it_says_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    engine = Engine(Elsewhere(_warns, codec), codec(), name="warns")
+def test_its_log_records_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Engine(RuntimeSpec(_warns, codec), codec(), name="warns")
     with caplog.at_level(logging.WARNING, "arbitrag.llm"):
         asyncio.run(engine.generate(ASKED, Sampling(max_tokens=1)))
         asyncio.run(engine.aclose())
@@ -377,7 +377,7 @@ def test_what_it_says_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> 
 
 
 class _Warning(Lab):
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> ForwardOutput:
         logging.getLogger("arbitrag.llm").warning("100%% is %s", "%s")
         return super().forward(ids, *given, **options)
 

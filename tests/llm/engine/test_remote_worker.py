@@ -18,12 +18,12 @@ from process_parts import WAIT_S, Lab, codec
 
 from arbitrag.errors import BackendError
 from arbitrag.llm.base import Sampling
-from arbitrag.llm.engine.prefill import Limits
-from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
+from arbitrag.llm.engine.batch import BatchLimits
+from arbitrag.llm.engine.remote_messages import Cancel, Completed, LogRecord, RuntimeSpec, Submit, pickled, unpickled
 from arbitrag.llm.engine.remote_worker import serve
-from arbitrag.llm.engine.requests import Distribute, Inspect, Score, Write
-from arbitrag.llm.engine.runtime import OutOfMemory, Runtime, Step
-from arbitrag.llm.engine.scheduler import Rules
+from arbitrag.llm.engine.requests import Generate, Inspect, NextToken, Score
+from arbitrag.llm.engine.runtime import ForwardOutput, OutOfMemory, Runtime
+from arbitrag.llm.engine.scheduler import SchedulerConfig
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Line:
 
 
 @contextmanager
-def served(runtime: Runtime, rules: Rules = Rules(Limits(), 0, False)) -> Iterator[Line]:
+def served(runtime: Runtime, config: SchedulerConfig = SchedulerConfig(BatchLimits(), 0, False)) -> Iterator[Line]:
     """An engine behind pipes, whose facts were told."""
     (asked, to), (back, results) = [_pipe(), _pipe()]
     line = Line(to, back)
@@ -52,11 +52,11 @@ def served(runtime: Runtime, rules: Rules = Rules(Limits(), 0, False)) -> Iterat
         with results:
             serve(asked, results)
 
-    line.ask((Elsewhere(_Given(runtime), codec), rules))
+    line.ask((RuntimeSpec(_Given(runtime), codec), config))
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
-        assert unpacked(line.told()) == (runtime.facts, None)
+        assert unpickled(line.told()) == (runtime.info, None)
         yield line
     finally:
         to.close()
@@ -84,9 +84,10 @@ class _Given:
         return _HERE[0]
 
 
-def write(ids: Sequence[int], limit: int, **options: Any) -> bytes:
-    wanted = {"sampling": Sampling(max_tokens=limit), "eos_ids": frozenset(), "random": None, **options}
-    return packed((Write, {"ids": list(ids), "limit": limit, "prompt": len(ids), **wanted}))
+def generate(ids: Sequence[int], max_new_tokens: int) -> bytes:
+    arguments = {"sampling": Sampling(max_tokens=max_new_tokens), "eos_ids": frozenset(), "rng": None}
+    arguments |= {"ids": list(ids), "max_new_tokens": max_new_tokens, "prompt_length": len(ids)}
+    return pickled((Generate, arguments))
 
 
 def outcomes(line: Line, count: int) -> dict[int, Any]:
@@ -94,17 +95,17 @@ def outcomes(line: Line, count: int) -> dict[int, Any]:
     over: dict[int, Any] = {}
     while len(over) < count:
         told = line.told()
-        assert isinstance(told, Over)
+        assert isinstance(told, Completed)
         for number, each in told.requests:
-            outcome, error = unpacked(each)
+            outcome, error = unpickled(each)
             over[number] = error or outcome
     return over
 
 
 def test_requests_keep_their_numbers() -> None:
-    score = packed((Score, {"ids": [9, 10], "continuations": [[11], [12, 13]]}))
+    score = pickled((Score, {"ids": [9, 10], "continuations": [[11], [12, 13]]}))
     with served(Lab()) as line:
-        line.ask(Ask([(7, write([9, 10], 3)), (4, score)]))
+        line.ask(Submit([(7, generate([9, 10], 3)), (4, score)]))
         over = outcomes(line, 2)
     written, logprobs, finish, tokens = over[7]
     assert (len(written), len(logprobs), finish, tokens.completion_tokens) == (3, 3, "length", 3)
@@ -119,7 +120,7 @@ class Gated(Lab):
         self.entered = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
 
-    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+    def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> ForwardOutput:
         self.entered.release()
         assert self.gate.acquire(timeout=WAIT_S)
         return super().forward(ids, *given, **options)
@@ -131,18 +132,18 @@ class Gated(Lab):
             assert self.entered.acquire(timeout=WAIT_S)
 
 
-def test_nobody_is_told_of_a_request_that_is_gone_and_it_gives_its_place_free() -> None:
+def test_a_cancelled_request_leaves_the_batch_and_sends_nothing() -> None:
     runtime = Gated()
     with served(runtime) as line:
-        line.ask(Ask([(1, write([9, 10], 50)), (2, write([11, 12], 20))]))
+        line.ask(Submit([(1, generate([9, 10], 50)), (2, generate([11, 12], 20))]))
         assert runtime.entered.acquire(timeout=WAIT_S)
         runtime.step(5)
-        line.ask(Gone(1), Gone(1), Gone(99))
+        line.ask(Cancel(1), Cancel(1), Cancel(99))
         time.sleep(0.2)  # until the message has been read, and is taken after the next turn
         before = len(runtime.rows)
         runtime.gate.release(500)
         assert list(outcomes(line, 1)) == [2]
-        line.ask(Ask([(3, write([13], 1))]))
+        line.ask(Submit([(3, generate([13], 1))]))
         assert list(outcomes(line, 1)) == [3]
     assert runtime.rows[before - 1] == 2
     assert set(runtime.rows[before + 2 :]) == {1}
@@ -150,14 +151,14 @@ def test_nobody_is_told_of_a_request_that_is_gone_and_it_gives_its_place_free() 
 
 def test_an_error_comes_back_with_its_request() -> None:
     class Broken(Lab):
-        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> ForwardOutput:
             if 63 in ids:
                 raise RuntimeError("a kernel failed")
             return super().forward(ids, *given, **options)
 
-    inspect = packed((Inspect, {"ids": [9], "layers": (1,)}))
+    inspect = pickled((Inspect, {"ids": [9], "layers": (1,)}))
     with served(Broken()) as line:
-        line.ask(Ask([(1, write([9, 63], 2)), (2, write([9, 10], 2)), (3, inspect)]))
+        line.ask(Submit([(1, generate([9, 63], 2)), (2, generate([9, 10], 2)), (3, inspect)]))
         over = outcomes(line, 3)
     assert isinstance(over[1], BackendError)
     assert str(over[1]) == "the model failed on this request: RuntimeError: a kernel failed"
@@ -165,18 +166,18 @@ def test_an_error_comes_back_with_its_request() -> None:
     assert over[3][0].keys() == {1}
 
 
-def test_a_request_that_cannot_be_made_there_is_over_alone() -> None:
+def test_a_request_that_cannot_be_unpickled_fails_alone() -> None:
     unreadable = b"\x80\x05cno_such_module\nname\n."
     with served(Lab()) as line:
-        line.ask(Ask([(1, unreadable), (2, write([9, 10], 2)), (3, packed((Write, {"strange": 1})))]))
+        line.ask(Submit([(1, unreadable), (2, generate([9, 10], 2)), (3, pickled((Generate, {"strange": 1})))]))
         over = outcomes(line, 3)
-    assert re.fullmatch(r"this cannot be read in another process: ModuleNotFoundError: .*", str(over[1]))
+    assert re.fullmatch(r"this cannot be unpickled in another process: ModuleNotFoundError: .*", str(over[1]))
     assert len(over[2][0]) == 2
     assert isinstance(over[3], BackendError)
     assert "strange" in str(over[3])
 
 
-def test_an_outcome_that_cannot_be_told_is_an_error() -> None:
+def test_a_result_that_cannot_be_pickled_is_an_error() -> None:
     class Odd(Lab):
         def distribution(self, logits: np.ndarray) -> Any:
             class Local(np.ndarray):
@@ -186,21 +187,21 @@ def test_an_outcome_that_cannot_be_told_is_an_error() -> None:
             return found.view(Local)
 
     with served(Odd()) as line:
-        line.ask(Ask([(1, packed((Distribute, {"ids": [9]}))), (2, write([9, 10], 2))]))
+        line.ask(Submit([(1, pickled((NextToken, {"ids": [9]}))), (2, generate([9, 10], 2))]))
         over = outcomes(line, 2)
     assert str(over[1]).startswith("this cannot be sent from one process to another: ")
     assert len(over[2][0]) == 2
 
 
-def test_what_is_logged_there_is_told() -> None:
+def test_log_records_are_sent() -> None:
     class Cramped(Lab):
-        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> Step:
+        def forward(self, ids: np.ndarray, *given: Any, **options: Any) -> ForwardOutput:
             if len(ids) > 1:
                 raise OutOfMemory
             return super().forward(ids, *given, **options)
 
     with served(Cramped()) as line:
-        line.ask(Ask([(number, write([9 + number, 8], 1)) for number in range(4)]))
+        line.ask(Submit([(number, generate([9 + number, 8], 1)) for number in range(4)]))
         told = [line.told() for _ in range(2)]
-    said = next(each for each in told if isinstance(each, Said))
+    said = next(each for each in told if isinstance(each, LogRecord))
     assert (said.level, said.text.partition(":")[0]) == (logging.WARNING, "out of memory")

@@ -77,12 +77,12 @@ def test_the_masks_of_a_decode_step_and_of_a_prefill() -> None:
 
 def blocks_of(runtime: TorchRuntime, ids: list[int]) -> Block:
     tokens = np.array([ids])
-    step = runtime.forward(tokens, np.ones_like(tokens, bool), np.arange(len(ids))[None], None, keep=1)
+    step = runtime.forward(tokens, np.ones_like(tokens, bool), np.arange(len(ids))[None], None, logits_to_keep=1)
     return runtime.block(step.cache, 0, 0, len(ids))
 
 
-def started(runtime: TorchRuntime, rows: list[list[int]], *, once: bool = False) -> BucketedCache:
-    return bucketed(runtime.assemble([[blocks_of(runtime, row)] for row in rows], once=once))
+def started(runtime: TorchRuntime, rows: list[list[int]], *, single_pass: bool = False) -> BucketedCache:
+    return bucketed(runtime.assemble([[blocks_of(runtime, row)] for row in rows], single_pass=single_pass))
 
 
 def bucketed(cache: Cache | None) -> BucketedCache:
@@ -94,7 +94,7 @@ def stepped(runtime: TorchRuntime, cache: Cache, rows: list[list[int]], token: i
     """Add a token to every row, and check its logits against the plain model."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max() + 1) >= (lengths.max() - lengths)[:, None]
-    step = runtime.forward(np.full((len(rows), 1), token), mask, lengths[:, None], cache, keep=1)
+    step = runtime.forward(np.full((len(rows), 1), token), mask, lengths[:, None], cache, logits_to_keep=1)
     for at, row in enumerate(rows):
         row.append(token)
         torch.testing.assert_close(step.logits[at, -1], plain(row), atol=1e-4, rtol=1e-4)
@@ -144,15 +144,15 @@ def test_a_block_of_a_short_row(runtime: TorchRuntime) -> None:
         torch.testing.assert_close(found[side], expected[side][:, :, 1:])
 
 
-@pytest.mark.parametrize("once", [True, False])
-def test_a_pass_over_several_tokens(runtime: TorchRuntime, once: bool) -> None:
+@pytest.mark.parametrize("single_pass", [True, False])
+def test_a_pass_over_several_tokens(runtime: TorchRuntime, single_pass: bool) -> None:
     """Two new tokens after each row, but one after the second; then the blocks of what was added."""
-    cache = started(runtime, ROWS, once=once)
+    cache = started(runtime, ROWS, single_pass=single_pass)
     lengths, new = [90, 3, 70], [[5, 6], [0, 6], [5, 6]]
     mask = np.arange(92) >= 90 - np.array(lengths)[:, None]
     mask[1, 90] = False
     positions = np.array([[90, 91], [0, 3], [70, 71]])
-    step = runtime.forward(np.array(new), mask, positions, cache, keep=1)
+    step = runtime.forward(np.array(new), mask, positions, cache, logits_to_keep=1)
     for at, row in enumerate([[*LONG, 5, 6], [*SHORT, 6], [*LIKE_LONG, 5, 6]]):
         torch.testing.assert_close(step.logits[at, -1], plain(row), atol=1e-4, rtol=1e-4)
         found = runtime.block(step.cache, at, 91, 92)[0]

@@ -45,18 +45,18 @@ PROBABILITIES = [0.1, 0.4, 0.2, 0.3]
         (1e-6, 1.0, 0.99, 1),
     ],
 )
-def test_the_rule_of_choosing(temperature: float, top_p: float, draw: float, token: int) -> None:
+def test_sampling(temperature: float, top_p: float, draw: float, token: int) -> None:
     logits = torch.tensor(PROBABILITIES).log()[None, None].repeat(2, 1, 1) + 3.0
     settings = [np.array([0.0, value]) for value in (temperature, top_p, draw)]
     settings[1][0] = 1.0
-    choice = tiny_runtime().choose(logits, *settings)
+    choice = tiny_runtime().sample(logits, *settings)
     assert choice.ids.tolist() == [1, token]
     assert choice.logprobs == pytest.approx(np.log([0.4, PROBABILITIES[token]]), abs=1e-6)
 
 
-def test_among_equals_the_lowest_id_is_taken() -> None:
+def test_greedy_takes_the_lowest_id_of_equals() -> None:
     zero = np.zeros(1)
-    assert tiny_runtime().choose(torch.tensor([[[1.0, 2.0, 2.0, 2.0]]]), zero, zero + 1, zero).ids.tolist() == [1]
+    assert tiny_runtime().sample(torch.tensor([[[1.0, 2.0, 2.0, 2.0]]]), zero, zero + 1, zero).ids.tolist() == [1]
 
 
 def test_log_probabilities_of_half_precision_are_computed_in_full() -> None:
@@ -70,18 +70,18 @@ def test_log_probabilities_of_half_precision_are_computed_in_full() -> None:
 def test_what_is_not_finite_has_no_log_probability(bad: float) -> None:
     runtime, zero = tiny_runtime(), np.zeros(2)
     logits = torch.tensor([[[0.0, 1.0, bad]], [[0.0, 0.0, 1.0]]])
-    assert np.isnan(runtime.choose(logits, zero, zero + 1, zero).logprobs).tolist() == [True, False]
+    assert np.isnan(runtime.sample(logits, zero, zero + 1, zero).logprobs).tolist() == [True, False]
     assert np.isnan(runtime.logprobs(logits, np.array([[0], [0]]))).tolist() == [[True], [False]]
 
 
-def test_the_facts_are_the_models() -> None:
-    facts = tiny_runtime().facts
-    assert (facts.layers, facts.vocabulary, facts.context_tokens) == (2, 64, 256)
-    assert facts.ragged
-    assert facts.packs
-    assert facts.token_bytes == 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, width, float32
-    assert facts.logits_bytes == 64 * 4
-    assert facts.states == {0, 1, 2}
+def test_model_info() -> None:
+    info = tiny_runtime().info
+    assert (info.layers, info.vocabulary, info.context_tokens) == (2, 64, 256)
+    assert info.ragged
+    assert info.packs
+    assert info.token_bytes == 2 * 2 * 2 * 8 * 4  # keys and values, layers, heads, width, float32
+    assert info.logits_bytes == 64 * 4
+    assert info.hidden_layers == {0, 1, 2}
 
 
 def test_a_cache_grows_beyond_its_spare_slots() -> None:
@@ -90,19 +90,21 @@ def test_a_cache_grows_beyond_its_spare_slots() -> None:
     ids = np.array([[2 + (5 * at) % 60 for at in range(2 * SPARE + 10)]])
     cache = None
     for at in range(ids.shape[1]):
-        step = runtime.forward(ids[:, at : at + 1], np.ones((1, at + 1), bool), np.array([[at]]), cache, keep=1)
+        step = runtime.forward(
+            ids[:, at : at + 1], np.ones((1, at + 1), bool), np.array([[at]]), cache, logits_to_keep=1
+        )
         cache = step.cache
     with torch.inference_mode():
         plain = tiny_model()(input_ids=torch.from_numpy(ids)).logits[0, -1]
     torch.testing.assert_close(step.logits[0, -1], plain, atol=1e-4, rtol=1e-4)
 
 
-def test_a_part_of_a_block_keeps_nothing_else_in_memory() -> None:
+def test_a_cut_block_keeps_nothing_else_in_memory() -> None:
     runtime = tiny_runtime()
-    step = runtime.forward(np.arange(2, 50)[None], np.ones((1, 48), bool), np.arange(48)[None], None, keep=1)
+    step = runtime.forward(np.arange(2, 50)[None], np.ones((1, 48), bool), np.arange(48)[None], None, logits_to_keep=1)
     whole = runtime.block(step.cache, 0, 0, 48)
     part = runtime.cut(whole, 10, 12)
-    assert [side.untyped_storage().nbytes() for side in part] == [2 * runtime.facts.token_bytes // 2] * 2
+    assert [side.untyped_storage().nbytes() for side in part] == [2 * runtime.info.token_bytes // 2] * 2
     torch.testing.assert_close(part[0], whole[0][:, :, 10:12])
 
 
@@ -170,7 +172,7 @@ async def test_learned_positions() -> None:
 async def test_a_sliding_window() -> None:
     torch.manual_seed(0)
     model = for_use(transformers.MistralForCausalLM(transformers.MistralConfig(**SMALL, **ENDS, sliding_window=8)))
-    assert not TorchRuntime(model, identity="window").facts.ragged
+    assert not TorchRuntime(model, identity="window").info.ragged
     await equal_to_generate(model)
 
 
@@ -192,9 +194,9 @@ def test_a_model_that_ignores_its_cache_is_refused() -> None:
     model = tiny_model(seed=5)
 
     class Forgetful(TorchRuntime):
-        def assemble(self, rows, *, once=False):  # type: ignore[no-untyped-def]
+        def assemble(self, rows, *, single_pass=False):  # type: ignore[no-untyped-def]
             blank = [[(keys * 0, values * 0) for keys, values in blocks] for blocks in rows]
-            return super().assemble(blank, once=once)
+            return super().assemble(blank, single_pass=single_pass)
 
     with pytest.raises(BackendError, match="answers differently from its own cache"):
         Forgetful(model, identity="forgetful")

@@ -13,7 +13,7 @@ from onnx_parts import SHAPE, TEXTS, WORDS, alone, random_weights
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Prompt, Sampling
-from arbitrag.llm.engine.runtime import OutOfMemory, Step
+from arbitrag.llm.engine.runtime import ForwardOutput, OutOfMemory
 from arbitrag.llm.onnx.backend import OnnxRuntime, open_onnx, open_runtime
 from arbitrag.llm.onnx.graph import build
 from arbitrag.storage.model_manifest import Manifest, hash_files
@@ -99,9 +99,9 @@ def padded(
     cache: Any,
     past: Sequence[int],
     new: Sequence[Sequence[int]],
-    keep: int,
+    logits_to_keep: int,
     layers: Sequence[int] = (),
-) -> Step:
+) -> ForwardOutput:
     """A batch whose rows have ``past`` slots in the cache and read ``new`` tokens, both left-padded."""
     slots = 0 if cache is None else cache[0].shape[2]
     width = max(map(len, new))
@@ -112,16 +112,16 @@ def padded(
         positions[row, width - len(tokens) :] = past[row] + np.arange(len(tokens))
         mask[row, slots - past[row] : slots] = True
         mask[row, slots + width - len(tokens) :] = True
-    return subject.forward(ids, mask, positions, cache, keep=keep, layers=layers)
+    return subject.forward(ids, mask, positions, cache, logits_to_keep=logits_to_keep, layers=layers)
 
 
 @pytest.mark.parametrize("without", FOREIGN.values(), ids=FOREIGN.keys())
 def test_a_padded_batch_in_two_steps_equals_each_text_alone(without: tuple[str, ...], tmp_path: Path) -> None:
     """Padding stands left of the past and again left of the new tokens."""
     subject = runtime(tmp_path, graph(without))
-    first = padded(subject, None, [0, 0], [TEXTS[0][:4], TEXTS[1][:1]], keep=1)
-    second = padded(subject, first.cache, [4, 1], [TEXTS[0][4:], TEXTS[1][1:]], keep=2)
-    third = padded(subject, second.cache, [6, 3], [[1], [2, 3]], keep=1)
+    first = padded(subject, None, [0, 0], [TEXTS[0][:4], TEXTS[1][:1]], logits_to_keep=1)
+    second = padded(subject, first.cache, [4, 1], [TEXTS[0][4:], TEXTS[1][1:]], logits_to_keep=2)
+    third = padded(subject, second.cache, [6, 3], [[1], [2, 3]], logits_to_keep=1)
     for row, text in enumerate(TEXTS):
         whole = alone(subject, text, 2)
         assert np.allclose(second.logits[row], whole.logits[0], atol=1e-4)
@@ -131,9 +131,9 @@ def test_a_padded_batch_in_two_steps_equals_each_text_alone(without: tuple[str, 
 
 def test_keys_and_values_in_half_precision(tmp_path: Path) -> None:
     full, half = runtime(tmp_path), runtime(tmp_path, with_half_cache(graph()), "half.onnx")
-    assert half.facts.token_bytes == full.facts.token_bytes // 2
-    first = padded(half, None, [0, 0], [TEXTS[0][:4], TEXTS[1][:1]], keep=1)
-    second = padded(half, first.cache, [4, 1], [TEXTS[0][4:], TEXTS[1][1:]], keep=1)
+    assert half.info.token_bytes == full.info.token_bytes // 2
+    first = padded(half, None, [0, 0], [TEXTS[0][:4], TEXTS[1][:1]], logits_to_keep=1)
+    second = padded(half, first.cache, [4, 1], [TEXTS[0][4:], TEXTS[1][1:]], logits_to_keep=1)
     targets = np.array([[5], [5]])
     expected = [full.logprobs(alone(full, text, 1).logits, targets[:1])[0] for text in TEXTS]
     assert np.allclose(half.logprobs(second.logits, targets), expected, atol=0.02)
@@ -142,14 +142,14 @@ def test_keys_and_values_in_half_precision(tmp_path: Path) -> None:
 def test_a_row_of_one_token_still_gives_as_many_logits_as_the_batch(tmp_path: Path) -> None:
     """Where a row is shorter than what is asked for, its last places count."""
     subject = runtime(tmp_path, graph(("position_ids",)))
-    step = padded(subject, None, [0, 0], [[3, 4, 5], [9]], keep=3, layers=[1])
+    step = padded(subject, None, [0, 0], [[3, 4, 5], [9]], logits_to_keep=3, layers=[1])
     assert step.logits.shape == (2, 3, WORDS)
     single = alone(subject, [9], 1, layers=[1])
     assert np.allclose(step.logits[1, -1], single.logits[0, -1], atol=1e-4)
-    assert np.allclose(step.states[1][1], single.states[1][0], atol=1e-4)
+    assert np.allclose(step.hidden_states[1][1], single.hidden_states[1][0], atol=1e-4)
 
 
-def test_the_cache_can_be_cut_moved_and_put_together_again(tmp_path: Path) -> None:
+def test_the_cache_can_be_cut_into_blocks_and_assembled_again(tmp_path: Path) -> None:
     subject = runtime(tmp_path)
     step = alone(subject, TEXTS[0], 1)
     start, end = subject.block(step.cache, 0, 0, 4), subject.block(step.cache, 0, 4, 6)
@@ -158,7 +158,7 @@ def test_the_cache_can_be_cut_moved_and_put_together_again(tmp_path: Path) -> No
     assert cache is not None
     joined = subject.join(cache, step.cache)
     chosen = subject.select(joined, [1, 2, 0], 0)
-    found = padded(subject, chosen, [3, 6, 5], [[12], [12], [TEXTS[0][5], 12]], keep=1)
+    found = padded(subject, chosen, [3, 6, 5], [[12], [12], [TEXTS[0][5], 12]], logits_to_keep=1)
     expected = [alone(subject, [*text, 12], 1).logits[0, -1] for text in (TEXTS[1], TEXTS[0], TEXTS[0])]
     assert np.allclose(found.logits[:, -1], expected, atol=1e-4)
     assert subject.assemble([[], []]) is None
@@ -170,33 +170,33 @@ def test_states_are_those_of_the_last_position(tmp_path: Path) -> None:
     embedding, final, head = (random_weights(name) for name in ("embed_tokens.weight", "model.norm", "lm_head.weight"))
     assert embedding is not None
     assert head is not None
-    assert np.allclose(found.states[0][0], embedding[4], atol=1e-6)
-    assert np.allclose(found.states[2][0] @ head.T, found.logits[0, -1], atol=1e-4)
+    assert np.allclose(found.hidden_states[0][0], embedding[4], atol=1e-6)
+    assert np.allclose(found.hidden_states[2][0] @ head.T, found.logits[0, -1], atol=1e-4)
     assert final is not None
-    assert subject.facts.states == {0, 1, 2}
+    assert subject.info.hidden_layers == {0, 1, 2}
 
 
 def test_states_that_a_file_lacks_are_an_error(tmp_path: Path) -> None:
     subject = runtime(tmp_path, graph(("hidden_states",)))
-    assert subject.facts.states == frozenset()
+    assert subject.info.hidden_layers == frozenset()
     with pytest.raises(BackendError, match="no hidden states of layer 1"):
         alone(subject, [3], 1, layers=[1])
 
 
-def test_what_a_network_is(tmp_path: Path) -> None:
-    facts = runtime(tmp_path).facts
-    assert (facts.layers, facts.vocabulary) == (2, WORDS)
-    assert facts.token_bytes == 2 * 2 * 2 * 8 * 4
-    assert facts.logits_bytes == WORDS * 4
+def test_model_info(tmp_path: Path) -> None:
+    info = runtime(tmp_path).info
+    assert (info.layers, info.vocabulary) == (2, WORDS)
+    assert info.token_bytes == 2 * 2 * 2 * 8 * 4
+    assert info.logits_bytes == WORDS * 4
     changed = optimum_graph.build(replace(SHAPE, norm_epsilon=1e-2), random_weights)
-    assert runtime(tmp_path, changed, "other.onnx").facts.identity != facts.identity
+    assert runtime(tmp_path, changed, "other.onnx").info.identity != info.identity
 
 
-def test_choices_and_likelihoods_come_from_the_right_places(tmp_path: Path) -> None:
+def test_samples_and_likelihoods_come_from_the_right_positions(tmp_path: Path) -> None:
     subject = runtime(tmp_path)
     logits = np.log(np.array([[[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.75, 0.25]]], np.float32))
     zeros, ones = np.zeros(2), np.ones(2)
-    assert subject.choose(logits, zeros, ones, zeros).ids.tolist() == [1, 0]
+    assert subject.sample(logits, zeros, ones, zeros).ids.tolist() == [1, 0]
     found = subject.logprobs(logits, np.array([[1, 0], [0, 1]]))
     assert np.allclose(found, np.log([[0.1, 0.2], [0.5, 0.25]]), atol=1e-6)
     assert np.allclose(np.exp(subject.distribution(logits)), [[0.2, 0.8], [0.75, 0.25]], atol=1e-6)
@@ -204,7 +204,7 @@ def test_choices_and_likelihoods_come_from_the_right_places(tmp_path: Path) -> N
     assert np.array_equal(stacked[:, 0], logits[[1, 0], -1])
 
 
-def test_memory_that_ends_is_told_from_other_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_told_from_other_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = runtime(tmp_path)
     with pytest.raises(BackendError, match="onnxruntime failed"):
         alone(subject, [WORDS + 5], 1)
@@ -279,7 +279,7 @@ async def test_a_folder_opens_as_a_model(tmp_path: Path) -> None:
     await llm.aclose()
 
 
-async def test_a_file_without_states_does_not_offer_them(tmp_path: Path) -> None:
+async def test_a_file_without_hidden_states_is_not_capable_of_them(tmp_path: Path) -> None:
     llm = open_onnx(write_folder(tmp_path, graph(("hidden_states",)), manifest=False), threads=1)
     capabilities = await llm.capabilities()
     assert Need.INSPECT not in capabilities.needs
@@ -299,7 +299,7 @@ def test_the_identity_changes_with_the_model_and_the_tokenizer(tmp_path: Path) -
 def test_the_context_comes_from_the_configuration_where_there_is_no_manifest(tmp_path: Path) -> None:
     write_folder(tmp_path, manifest=False)
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 77}')
-    assert open_onnx(tmp_path, threads=1).facts.context_tokens == 77
+    assert open_onnx(tmp_path, threads=1).info.context_tokens == 77
     (tmp_path / "config.json").write_text("[")
     with pytest.raises(DataError, match="not a model configuration"):
         open_onnx(tmp_path, threads=1)
@@ -309,7 +309,7 @@ def test_the_layout_with_a_folder_of_graphs_is_found(tmp_path: Path) -> None:
     write_folder(tmp_path, manifest=False)
     (tmp_path / "onnx").mkdir()
     (tmp_path / "model.onnx").rename(tmp_path / "onnx" / "model.onnx")
-    assert open_onnx(tmp_path, threads=1).facts.layers == 2
+    assert open_onnx(tmp_path, threads=1).info.layers == 2
 
 
 def damage_model(folder: Path) -> None:

@@ -14,7 +14,7 @@ onnx = pytest.importorskip("onnx")
 from engine_mixtures import mixtures  # noqa: E402
 from engine_parts import CONTEXT, tiny_engine, tiny_model  # noqa: E402  (needs what was just looked for)
 
-from arbitrag.llm.engine.prefill import Limits  # noqa: E402
+from arbitrag.llm.engine.batch import BatchLimits  # noqa: E402
 from arbitrag.llm.onnx.backend import open_runtime  # noqa: E402
 from arbitrag.llm.onnx.export import _weights_of, shape_of  # noqa: E402
 from arbitrag.llm.onnx.graph import build  # noqa: E402
@@ -27,16 +27,16 @@ def runtime(tmp_path: Path) -> InPlaceRuntime:
     onnx.save(build(shape_of(model.config), _weights_of(model, "fp32"), "fp32"), str(tmp_path / "model.onnx"))
     found = open_runtime(tmp_path / "model.onnx", threads=2)
     assert isinstance(found, InPlaceRuntime)
-    assert found.facts.context_tokens == CONTEXT
+    assert found.info.context_tokens == CONTEXT
     return found
 
 
-async def test_with_everything_kept(runtime: InPlaceRuntime) -> None:
+async def test_with_the_prefix_cache(runtime: InPlaceRuntime) -> None:
     await mixtures(lambda: tiny_engine(runtime), seed=11)
 
 
 async def test_with_evictions(runtime: InPlaceRuntime) -> None:
-    await mixtures(lambda: tiny_engine(runtime, prefix_bytes=150 * runtime.facts.token_bytes), seed=12)
+    await mixtures(lambda: tiny_engine(runtime, prefix_bytes=150 * runtime.info.token_bytes), seed=12)
 
 
 async def test_with_batches_that_run_out_of_memory(runtime: InPlaceRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,9 +51,9 @@ async def test_with_batches_that_run_out_of_memory(runtime: InPlaceRuntime, monk
         return take(self, shape)
 
     monkeypatch.setattr(Memory, "take", cramped)
-    await mixtures(lambda: tiny_engine(runtime, limits=Limits(slots=1 << 60)), seed=14, engines=25)
+    await mixtures(lambda: tiny_engine(runtime, limits=BatchLimits(slots=1 << 60)), seed=14, engines=25)
     assert failures >= 10
 
 
-async def test_one_at_a_time(runtime: InPlaceRuntime) -> None:
+async def test_deterministic(runtime: InPlaceRuntime) -> None:
     await mixtures(lambda: tiny_engine(runtime, deterministic=True), seed=13)

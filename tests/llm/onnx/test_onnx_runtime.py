@@ -16,7 +16,7 @@ import optimum_graph  # noqa: E402  (needs what was just looked for)
 from onnx_parts import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 
 from arbitrag.errors import BackendError  # noqa: E402
-from arbitrag.llm.engine.runtime import OutOfMemory, Step  # noqa: E402
+from arbitrag.llm.engine.runtime import ForwardOutput, OutOfMemory  # noqa: E402
 from arbitrag.llm.onnx import runtime as onnx_in_place  # noqa: E402
 from arbitrag.llm.onnx.backend import OnnxRuntime, open_runtime  # noqa: E402
 from arbitrag.llm.onnx.graph import build  # noqa: E402
@@ -46,9 +46,9 @@ def ragged(
     cache: Rows | Loose | None,
     past: Sequence[int],
     new: Sequence[Sequence[int]],
-    keep: int = 1,
+    logits_to_keep: int = 1,
     layers: Sequence[int] = (),
-) -> Step:
+) -> ForwardOutput:
     """As ``padded``: rows with ``past`` tokens read new ones, all left-padded."""
     slots, width = (0 if cache is None else cache.width), max(map(len, new))
     ids = np.zeros((len(new), width), np.int64)
@@ -59,7 +59,7 @@ def ragged(
         positions[row, at:] = past[row] + np.arange(len(tokens))
         mask[row, slots - past[row] : slots] = True
         mask[row, slots + at :] = True
-    return runtime.forward(ids, mask, positions, cache, keep=keep, layers=layers)
+    return runtime.forward(ids, mask, positions, cache, logits_to_keep=logits_to_keep, layers=layers)
 
 
 @pytest.mark.parametrize(("threads", "small"), [(1, True), (2, True), (3, True), (2, False)])
@@ -75,15 +75,15 @@ def test_ragged_rows_equal_the_plain_graph(
     cache: Rows | None = None
     for sizes in (SIZES, [1] * 5, [1] * 5, (2, 7, 1, 3, 3), [1] * 5):
         new = [draw.integers(0, WORDS, size).tolist() for size in sizes]
-        step = ragged(runtime, cache, list(map(len, texts)), new, keep=min(2, max(sizes)), layers=[0, 1, 2])
+        step = ragged(runtime, cache, list(map(len, texts)), new, logits_to_keep=min(2, max(sizes)), layers=[0, 1, 2])
         cache = step.cache
         texts = [text + more for text, more in zip(texts, new, strict=True)]
         for row, (text, count) in enumerate(zip(texts, sizes, strict=True)):
             expected = alone(reference, text, min(2, count), layers=[0, 1, 2])
             found = step.logits[row, -min(2, count) :]
             assert np.allclose(found, expected.logits[0], atol=1e-4)
-            for layer, state in expected.states.items():
-                assert np.allclose(step.states[layer][row], state[0], atol=1e-4)
+            for layer, state in expected.hidden_states.items():
+                assert np.allclose(step.hidden_states[layer][row], state[0], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_ragged_rows_equal_the_plain_graph(
         ([9] * 20, 1, 1, [[(row, row + 1, 9, 0) for row in range(20)]]),  # too many tokens
     ],
 )
-def test_rows_with_few_new_tokens_are_read_together(
+def test_rows_with_few_new_tokens_are_batched(
     counts: list[int], past: int, shares: int, passes: list[list[tuple[int, int, int, int]]]
 ) -> None:
     lengths = np.full(len(counts), past)
@@ -109,7 +109,7 @@ def test_rows_with_few_new_tokens_are_read_together(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "counts", "shares", "keep", "passes"),
+    ("lengths", "counts", "shares", "logits_to_keep", "passes"),
     [
         ([0] * 20, [9] * 20, 1, 1, [[(0, 20, 9, 1)], [(0, 20, 1, 0)]]),
         ([0] * 20, [9] * 20, 2, 1, [[(0, 10, 9, 1), (10, 20, 9, 1)], [(0, 10, 1, 0), (10, 20, 1, 0)]]),
@@ -131,15 +131,19 @@ def test_rows_with_few_new_tokens_are_read_together(
         ),  # last tokens beside single ones
     ],
 )
-def test_rows_are_read_together_from_their_beginning(
-    lengths: list[int], counts: list[int], shares: int, keep: int, passes: list[list[tuple[int, int, int, int]]]
+def test_rows_without_a_past_are_batched(
+    lengths: list[int],
+    counts: list[int],
+    shares: int,
+    logits_to_keep: int,
+    passes: list[list[tuple[int, int, int, int]]],
 ) -> None:
-    found = passes_of(np.array(lengths), np.array(counts), shares, keep)
+    found = passes_of(np.array(lengths), np.array(counts), shares, logits_to_keep)
     assert [list(map(tuple, parts)) for parts in found] == passes
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_rows_read_together_are_what_they_are_alone(threads: int, tmp_path: Path) -> None:
+def test_batched_rows_equal_single_rows(threads: int, tmp_path: Path) -> None:
     """Of different lengths, some with tokens behind them; then they are read on."""
     runtime, reference = subject(tmp_path, threads), plain(tmp_path)
     draw = np.random.default_rng(5)
@@ -154,14 +158,14 @@ def test_rows_read_together_are_what_they_are_alone(threads: int, tmp_path: Path
     for row, text in enumerate(texts):
         expected = alone(reference, text, 1, layers=[1, 2])
         assert np.allclose(step.logits[row], expected.logits[0], atol=1e-4)
-        for layer, state in expected.states.items():
-            assert np.allclose(step.states[layer][row], state[0], atol=1e-4)
+        for layer, state in expected.hidden_states.items():
+            assert np.allclose(step.hidden_states[layer][row], state[0], atol=1e-4)
     more = ragged(runtime, step.cache, list(map(len, texts)), [[row] for row in range(7)])
     for row, text in enumerate(texts):
         assert np.allclose(more.logits[row], alone(reference, [*text, row], 1).logits[0], atol=1e-4)
 
 
-def test_a_long_row_alone_is_read_by_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_long_row_runs_on_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, reference = subject(tmp_path), plain(tmp_path)
     monkeypatch.setattr(onnx_in_place, "_LONG", 6)
     short = ragged(runtime, None, [0], [TEXTS[0][:5]], 5)
@@ -172,7 +176,7 @@ def test_a_long_row_alone_is_read_by_all_threads(tmp_path: Path, monkeypatch: py
     assert np.allclose(long.logits, alone(reference, TEXTS[0], 6).logits, atol=1e-4)
 
 
-def test_a_cache_grows_when_its_room_is_used_up(tmp_path: Path) -> None:
+def test_a_cache_grows_when_its_slots_are_used_up(tmp_path: Path) -> None:
     """Between times it stays where it is."""
     runtime, reference = subject(tmp_path), plain(tmp_path)
     texts = [list(text) for text in TEXTS]
@@ -190,7 +194,7 @@ def test_a_cache_grows_when_its_room_is_used_up(tmp_path: Path) -> None:
         assert np.allclose(step.logits[row], alone(reference, [*text, 7 + row], 1).logits[0], atol=1e-4)
 
 
-def test_a_cache_that_is_gone_leaves_its_memory_to_the_next() -> None:
+def test_the_buffer_of_a_freed_cache_is_reused() -> None:
     """What grows or is chosen moves between two, and neither touches the other's values."""
     memory, block = Memory(), np.arange(4 * 2 * 3 * 16, dtype=np.float32).reshape(4, 2, 3, 16)
     first = packed([[block], [block, block]], memory)
@@ -209,7 +213,7 @@ def test_a_cache_that_is_gone_leaves_its_memory_to_the_next() -> None:
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(1024, True), (1023, False)])
-def test_memory_beyond_a_limit_is_given_up(limit: int, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_buffers_beyond_a_limit_are_freed(limit: int, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_in_place, "KEPT", limit)
     memory = Memory()
     taken = memory.take((2, 100))  # 256 numbers, the next power of two
@@ -217,7 +221,7 @@ def test_memory_beyond_a_limit_is_given_up(limit: int, kept: bool, monkeypatch: 
     assert (memory.take((16, 16)).base is taken.base) == kept
 
 
-def test_the_largest_memories_are_kept_and_the_smallest_that_suffices_is_taken() -> None:
+def test_the_largest_buffers_are_kept_and_the_smallest_that_suffices_is_taken() -> None:
     memory = Memory()
     taken = [memory.take((size,)) for size in (64, 8, 32, 16)]
     for each in taken:
@@ -246,7 +250,7 @@ def test_the_same_batch_gives_the_same_bits(tmp_path: Path) -> None:
     assert len(set(passes)) == 1
 
 
-def test_the_cache_can_be_cut_moved_and_put_together_again(tmp_path: Path) -> None:
+def test_the_cache_can_be_cut_into_blocks_and_assembled_again(tmp_path: Path) -> None:
     runtime, reference = subject(tmp_path), plain(tmp_path)
     first = ragged(runtime, None, [0, 0], TEXTS).cache  # 6 and 3 tokens
     start, end = runtime.block(first, 0, 0, 4), runtime.block(first, 0, 4, 6)
@@ -269,7 +273,7 @@ def test_the_cache_can_be_cut_moved_and_put_together_again(tmp_path: Path) -> No
     assert runtime.assemble([[], []]) is None
 
 
-def test_rows_come_and_go_without_a_copy_of_the_others(tmp_path: Path) -> None:
+def test_rows_join_and_leave_without_a_copy_of_the_others(tmp_path: Path) -> None:
     runtime, reference = subject(tmp_path), plain(tmp_path)
     texts = [[7, 3, 9], [1, 2, 3, 4, 5], [11], [6, 6]]
 
@@ -320,10 +324,10 @@ def test_copies_keep_nothing_else_in_memory(tmp_path: Path) -> None:
     block = runtime.block(cache, 0, 0, 4)
     assert block.base is None
     assert runtime.cut(block, 1, 3).base is None
-    assert block.nbytes == 4 * runtime.facts.token_bytes
+    assert block.nbytes == 4 * runtime.info.token_bytes
 
 
-def test_a_row_goes_on_where_it_ends(tmp_path: Path) -> None:
+def test_a_row_is_continued_where_it_ends(tmp_path: Path) -> None:
     runtime = subject(tmp_path)
     cache = ragged(runtime, None, [0, 0], TEXTS).cache
     with pytest.raises(BackendError, match="read on from where it ends"):
@@ -331,10 +335,10 @@ def test_a_row_goes_on_where_it_ends(tmp_path: Path) -> None:
 
 
 def test_the_context_is_what_the_file_says_or_less(tmp_path: Path) -> None:
-    assert subject(tmp_path).facts.context_tokens == CONTEXT
-    assert subject(tmp_path, context=40).facts.context_tokens == 40
+    assert subject(tmp_path).info.context_tokens == CONTEXT
+    assert subject(tmp_path, context=40).info.context_tokens == 40
     runtime = subject(tmp_path, context=1000)
-    assert runtime.facts.context_tokens == CONTEXT
+    assert runtime.info.context_tokens == CONTEXT
     assert ragged(runtime, None, [0], [[1] * CONTEXT]).logits.shape == (1, 1, WORDS)
     with pytest.raises(BackendError, match="onnxruntime failed"):
         ragged(runtime, None, [0], [[1] * (CONTEXT + 1)])
@@ -365,9 +369,9 @@ def test_failures_are_named_and_nothing_is_printed(
         ragged(runtime, None, [0], [[1]])
 
 
-def test_what_a_network_is(tmp_path: Path) -> None:
-    facts = subject(tmp_path).facts
-    assert (facts.layers, facts.vocabulary, sorted(facts.states)) == (2, WORDS, [0, 1, 2])
-    assert facts.token_bytes == 2 * 2 * 2 * 16 * 4, "two layers, keys and values, two heads of 8 filled up to 16"
-    assert facts.logits_bytes == WORDS * 4
-    assert not facts.packs
+def test_model_info(tmp_path: Path) -> None:
+    info = subject(tmp_path).info
+    assert (info.layers, info.vocabulary, sorted(info.hidden_layers)) == (2, WORDS, [0, 1, 2])
+    assert info.token_bytes == 2 * 2 * 2 * 16 * 4, "two layers, keys and values, two heads of 8 filled up to 16"
+    assert info.logits_bytes == WORDS * 4
+    assert not info.packs

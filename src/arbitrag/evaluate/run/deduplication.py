@@ -206,7 +206,7 @@ class _Asked:
 def cost_alone(calls: Sequence[Call], seconds: float, prices: Mapping[str, Price | None]) -> Usage:
     """What the calls cost had each been computed for them; ``prices`` are those of the models by role.
 
-    What a prefix store saved stays saved: nobody knows what it would have held otherwise. ``seconds`` are as measured,
+    What a prefix cache saved stays saved: nobody knows what it would have held otherwise. ``seconds`` are as measured,
     which a shared call shortens only when it was made before.
     """
     return usage_of([_as_computed(call, call.computed, prices) for call in calls], seconds)

@@ -1,4 +1,4 @@
-"""The batch that writes: every step adds one token to each of its rows, and rows join and leave between steps."""
+"""The decode batch: every decode step appends one token to each of its rows, and rows join and leave between steps."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.engine.prefill import Reader
-from arbitrag.llm.engine.requests import NOT_FINITE, Write
-from arbitrag.llm.engine.runtime import Cache, Choice, Logits, OutOfMemory
+from arbitrag.llm.engine.batch import BatchRunner
+from arbitrag.llm.engine.requests import NOT_FINITE, Generate
+from arbitrag.llm.engine.runtime import Cache, Logits, OutOfMemory, SampledTokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,61 +17,61 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """What is running: the requests, their cache of ``width`` slots, and how many of those are padding in each row.
+    """The running requests, and their KV cache of ``width`` slots, of which ``padding`` (rows,) are padding.
 
     The last token of each request's ids is not in the cache yet.
     """
 
-    requests: list[Write]
+    requests: list[Generate]
     cache: Cache
     width: int
     padding: np.ndarray
 
 
-class Writer:
-    """Writes for all requests that ``start`` was given, a token each per ``step``."""
+class DecodeBatch:
+    """Continuous batching of generation: ``add`` takes requests whose prompts are prefilled, ``step`` decodes."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
+    def __init__(self, runner: BatchRunner) -> None:
+        self._runner = runner
         self._rows: _Rows | None = None
 
     def __len__(self) -> int:
-        """Rows that are writing."""
+        """Running requests."""
         return len(self._rows.requests) if self._rows else 0
 
     @property
     def width(self) -> int:
-        """Slots of keys and values in each row, padding included."""
+        """Slots of the KV cache in each row, padding included."""
         return self._rows.width if self._rows else 0
 
-    def start(self, requests: list[Write]) -> list[Write]:
-        """Choose the first token of requests that were read, and let those that go on join the running batch.
+    def add(self, requests: list[Generate]) -> list[Generate]:
+        """Sample the first token of prefilled requests, and let those that go on join the running batch.
 
-        Returns those to be read again because memory ran out.
+        Returns those to be prefilled again because memory ran out.
         """
         if not requests:
             return []
-        runtime = self.reader.runtime
+        runtime = self._runner.runtime
         try:
-            alive = self._choose(runtime.stack([request.last for request in requests]), requests)
+            alive = self._sample(runtime.stack([request.last_logits for request in requests]), requests)
             if alive:
                 self._join([requests[at] for at in alive])
         except OutOfMemory as error:
             width = max(self.width, *(len(request.ids) for request in requests))
-            freed = self.reader.out_of_memory(len(self) + len(requests), 1, width)
-            return self._again(requests, error, hopeless=not freed and self._rows is None)
+            freed = self._runner.out_of_memory(len(self) + len(requests), 1, width)
+            return self._retry(requests, error, hopeless=not freed and self._rows is None)
         except Exception as error:  # noqa: BLE001  (every request carries it)
             for request in requests:
                 request.fail(error)
         finally:
             for request in requests:
-                request.forget()
+                request.free()
         return []
 
-    def _join(self, requests: list[Write]) -> None:
+    def _join(self, requests: list[Generate]) -> None:
         import numpy
 
-        runtime = self.reader.runtime
+        runtime = self._runner.runtime
         lengths = numpy.array([len(request.ids) - 1 for request in requests])
         width = int(lengths.max())
         cache = runtime.assemble([request.blocks for request in requests])
@@ -84,25 +84,25 @@ class Writer:
         joined = runtime.join(running.cache, cache)
         self._rows = _Rows([*running.requests, *requests], joined, wider, padding)
 
-    def step(self) -> list[Write]:
-        """Write one token in every row. Returns those to be read again because memory ran out; then nothing runs."""
-        self._leave()
+    def step(self) -> list[Generate]:
+        """Decode one token in every row. Returns those to prefill again because memory ran out; then nothing runs."""
+        self._drop_cancelled()
         rows = self._rows
         if rows is None:
             return []
         try:
-            self._keep(self._choose(self._forward(rows), rows.requests))
+            self._keep(self._sample(self._forward(rows), rows.requests))
         except OutOfMemory as error:
             self._rows = None
-            freed = self.reader.out_of_memory(len(rows.requests), 1, rows.width)
-            return self._again(rows.requests, error, hopeless=not freed)
+            freed = self._runner.out_of_memory(len(rows.requests), 1, rows.width)
+            return self._retry(rows.requests, error, hopeless=not freed)
         except Exception as error:  # noqa: BLE001  (every request of the batch carries it)
             self.fail(error)
         return []
 
-    def _again(self, requests: list[Write], error: Exception, *, hopeless: bool) -> list[Write]:
-        """Those still to be written; a single one for which there was nothing left to free gets the error."""
-        rest = [request for request in requests if request.open]
+    def _retry(self, requests: list[Generate], error: Exception, *, hopeless: bool) -> list[Generate]:
+        """Those that are still pending; a single one for which there was nothing left to free gets the error."""
+        rest = [request for request in requests if request.pending]
         if len(requests) > 1 or not hopeless:
             return rest
         requests[0].fail(error)
@@ -114,79 +114,79 @@ class Writer:
         ids = numpy.array([[request.ids[-1]] for request in rows.requests], numpy.int64)
         positions = (rows.width - rows.padding)[:, None].astype(numpy.int64)
         mask = numpy.arange(rows.width + 1)[None, :] >= rows.padding[:, None]
-        step = self.reader.runtime.forward(ids, mask, positions, rows.cache, keep=1)
-        rows.cache, rows.width = step.cache, rows.width + 1
-        return step.logits
+        output = self._runner.runtime.forward(ids, mask, positions, rows.cache, logits_to_keep=1)
+        rows.cache, rows.width = output.cache, rows.width + 1
+        return output.logits
 
-    def _choose(self, logits: Logits, requests: Sequence[Write]) -> list[int]:
-        """Give each request its next token, finish those that are done, and return the places of the others."""
+    def _sample(self, logits: Logits, requests: Sequence[Generate]) -> list[int]:
+        """Append a sampled token to each request, finish those that are complete, return the rows of the others."""
         import numpy
 
         temperatures = numpy.array([request.sampling.temperature for request in requests], numpy.float64)
         top_ps = numpy.array([request.sampling.top_p for request in requests], numpy.float64)
-        draws = numpy.array([request.random.random() if request.random else 0.0 for request in requests])
-        choice = self.reader.runtime.choose(logits, temperatures, top_ps, draws)
-        return [at for at, request in enumerate(requests) if not self._over(request, choice, at)]
+        draws = numpy.array([request.rng.random() if request.rng else 0.0 for request in requests])
+        sampled = self._runner.runtime.sample(logits, temperatures, top_ps, draws)
+        return [at for at, request in enumerate(requests) if not self._append(request, sampled, at)]
 
-    def _over(self, request: Write, choice: Choice, at: int) -> bool:
-        """Take the chosen token; whether the request ended with it."""
-        logprob = float(choice.logprobs[at])
+    def _append(self, request: Generate, sampled: SampledTokens, at: int) -> bool:
+        """Append the token sampled for row ``at``; returns whether the request leaves the batch."""
+        logprob = float(sampled.logprobs[at])
         if logprob != logprob:
             request.fail(BackendError(NOT_FINITE))
             return True
-        token = int(choice.ids[at])
+        token = int(sampled.ids[at])
         if token in request.eos_ids:
             self._finish(request, "stop")
             return True
         request.ids.append(token)
         request.logprobs.append(logprob)
-        if request.stops is not None and request.stops(request.written):
+        if request.should_stop is not None and request.should_stop(request.completion):
             self._finish(request, "stop")
             return True
-        if len(request.logprobs) >= request.limit:
+        if len(request.logprobs) >= request.max_new_tokens:
             self._finish(request, "length")
             return True
         return request.cancelled
 
-    def _finish(self, request: Write, finish: Literal["stop", "length"]) -> None:
-        written = request.written
-        request.finish((written, request.logprobs, finish, request.tokens(len(written))))
+    def _finish(self, request: Generate, reason: Literal["stop", "length"]) -> None:
+        completion = request.completion
+        request.finish((completion, request.logprobs, reason, request.tokens(len(completion))))
 
-    def _leave(self) -> None:
-        """Drop the rows whose callers are gone."""
+    def _drop_cancelled(self) -> None:
         if self._rows is not None:
             self._keep([at for at, request in enumerate(self._rows.requests) if not request.cancelled])
 
-    def _keep(self, places: list[int]) -> None:
+    def _keep(self, kept: list[int]) -> None:
+        """Shrink the batch to these rows, without slots that are padding in all of them."""
         rows = self._rows
         assert rows is not None
-        if len(places) == len(rows.requests):
+        if len(kept) == len(rows.requests):
             return
-        if not places:
+        if not kept:
             self._rows = None
             return
-        places = _filled_up(places)
-        padding = rows.padding[places]
+        kept = _compacted(kept)
+        padding = rows.padding[kept]
         start = int(padding.min())
-        rows.cache = self.reader.runtime.select(rows.cache, places, start)
-        rows.requests = [rows.requests[at] for at in places]
+        rows.cache = self._runner.runtime.select(rows.cache, kept, start)
+        rows.requests = [rows.requests[at] for at in kept]
         rows.padding, rows.width = padding - start, rows.width - start
 
     def fail(self, error: Exception) -> None:
-        """Give every running request this error."""
+        """Fail every running request with this error."""
         rows, self._rows = self._rows, None
         for request in rows.requests if rows else ():
             request.fail(error)
 
 
-def _filled_up(places: list[int]) -> list[int]:
-    """These in another order: all that are among the first stay where they are, and the last fill the gaps.
+def _compacted(rows: list[int]) -> list[int]:
+    """These rows in an order that moves the fewest of them: those among the first stay, the last fill the gaps.
 
-    So the least has to be moved where a runtime can keep rows in place.
+    A runtime that keeps rows in place then copies least.
     """
-    count = len(places)
+    count = len(rows)
     order = list(range(count))
-    gaps = sorted(set(order).difference(places))
-    for gap, place in zip(gaps, (place for place in places if place >= count), strict=True):
-        order[gap] = place
+    gaps = sorted(set(order).difference(rows))
+    for gap, row in zip(gaps, (row for row in rows if row >= count), strict=True):
+        order[gap] = row
     return order

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arbitrag.llm.engine.runtime import Choice
+from arbitrag.llm.engine.runtime import SampledTokens
 
 Slots = list[np.ndarray]
 
@@ -41,15 +41,15 @@ def _log_total(logits: np.ndarray) -> np.ndarray:
     return found
 
 
-def choose(logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
-    """A next token per row of logits (B, V); the rule is that of ``Runtime.choose``."""
+def sample(logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> SampledTokens:
+    """A next token per row of logits (B, V); the rule is that of ``Runtime.sample``."""
     ids = logits.argmax(axis=-1).astype(np.int64)
     logprobs = token_logprobs(logits[:, None], ids[:, None])[:, 0]
     for row in np.flatnonzero((temperatures > 0) & ~np.isnan(logprobs)):
         of_all = log_softmax(logits[row])
         ids[row] = _drawn(of_all, temperatures[row], top_ps[row], draws[row])
         logprobs[row] = of_all[ids[row]]
-    return Choice(ids, logprobs)
+    return SampledTokens(ids, logprobs)
 
 
 def _drawn(logprobs: np.ndarray, temperature: float, top_p: float, draw: float) -> int:

@@ -1,8 +1,8 @@
-"""The prefix store: keys and values of prompts that were read, so that what begins alike is read once.
+"""Prefix caching: prompts that share a prefix share its keys and values.
 
 A radix tree over token ids. Every node holds the keys and values of a run of tokens, and, where a prompt ended, the
-logits of its last token, so that a prompt that comes again costs nothing at all. When the bytes would exceed the bound,
-the runs that were not used for longest go first, from the ends of the tree inwards; what a batch is using stays.
+logits of its last token, so that a prompt that is repeated needs no forward pass. When the cache is full, the least
+recently used runs are evicted, leaves first; those that a batch is using are pinned.
 """
 
 from __future__ import annotations
@@ -22,62 +22,62 @@ class _Node:
     block: Block
     parent: _Node | None
     children: dict[int, _Node] = field(default_factory=dict)  # by first token
-    last: Logits | None = None
+    last_logits: Logits | None = None
     pins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest stored beginning of some ids: its ``blocks``, and the logits of its last token where known.
+    """The longest cached prefix of some ids: its ``blocks``, and the logits of its last token where cached.
 
-    What it names stays in the store until ``release``.
+    It is pinned until ``release``.
     """
 
     length: int
     blocks: tuple[Block, ...]
-    last: Logits | None
+    last_logits: Logits | None
     node: _Node
 
 
-class PrefixStore:
-    """Keys and values by token ids, at most ``bound`` bytes. For one thread at a time.
+class PrefixCache:
+    """Keys and values by token ids, at most ``capacity`` bytes, evicted by least recent use. For one thread at a time.
 
     ``cut(block, start, stop)`` copies a part of a block; a token takes ``token_bytes``, the logits of one position
     ``logits_bytes``.
     """
 
-    def __init__(self, bound: int, *, token_bytes: int, logits_bytes: int, cut: Cut) -> None:
-        self.bound = bound
+    def __init__(self, capacity: int, *, token_bytes: int, logits_bytes: int, cut: Cut) -> None:
+        self.capacity = capacity
         self.bytes = 0
         self._token_bytes = token_bytes
         self._logits_bytes = logits_bytes
         self._cut = cut
         self._root = _Node((), None, None)
         # Every use renews a node before its parent, and pins reach up to the root: the first of these without pins
-        # is always an end of the tree.
+        # is always a leaf.
         self._by_use: OrderedDict[_Node, None] = OrderedDict()
 
     def match(self, ids: Sequence[int]) -> Match:
-        """The longest stored beginning of ``ids``, pinned; give it back with ``release``."""
+        """The longest cached prefix of ``ids``, pinned until ``release``."""
         node, length, blocks = self._root, 0, []
         while length < len(ids) and (child := node.children.get(ids[length])) is not None:
-            shared = common_length(child.tokens, ids[length : length + len(child.tokens)])
+            shared = common_prefix_length(child.tokens, ids[length : length + len(child.tokens)])
             if shared < len(child.tokens):
                 child = self._split(child, shared)
             node, length = child, length + shared
             blocks.append(child.block)
         self._touch(node)
         self._pin(node, 1)
-        return Match(length, tuple(blocks), node.last, node)
+        return Match(length, tuple(blocks), node.last_logits, node)
 
     def release(self, match: Match) -> None:
-        """Let what the match names be evicted again."""
+        """Unpin a match."""
         self._pin(match.node, -1)
 
     def insert(self, ids: Sequence[int], start: int, block: Block, last: Logits) -> None:
-        """Keep a prompt's keys and values: ``block`` holds those of ``ids[start:]``, what is before is stored already.
+        """Cache a prompt's keys and values: ``block`` holds those of ``ids[start:]``, those before are cached already.
 
-        Where the bound leaves no room for all of it, its beginning is kept, or nothing.
+        Where there is no room for all tokens, as many of the first are cached as fit.
         """
         here = self.match(ids)
         try:
@@ -89,7 +89,7 @@ class PrefixStore:
     def _extend(self, here: Match, ids: tuple[int, ...], start: int, block: Block, last: Logits) -> None:
         fresh = len(ids) - here.length
         self._make_room(fresh * self._token_bytes + self._logits_bytes)
-        room = self.bound - self.bytes
+        room = self.capacity - self.bytes
         fits = min(fresh, room // self._token_bytes)
         node = here.node
         if fits > 0:
@@ -100,20 +100,20 @@ class PrefixStore:
             here.node.children[node.tokens[0]] = node
             self.bytes += fits * self._token_bytes
             self._touch(node)
-        if fits == fresh and node.last is None and self.bytes + self._logits_bytes <= self.bound:
-            node.last = last
+        if fits == fresh and node.last_logits is None and self.bytes + self._logits_bytes <= self.capacity:
+            node.last_logits = last
             self.bytes += self._logits_bytes
 
     def clear(self) -> None:
-        """Drop everything that is not in use."""
-        self._make_room(self.bound)
+        """Evict everything that is not pinned."""
+        self._make_room(self.capacity)
 
     def __len__(self) -> int:
-        """Tokens stored."""
+        """Cached tokens."""
         return sum(len(node.tokens) for node in self._by_use)
 
     def _split(self, node: _Node, at: int) -> _Node:
-        """A new node for the first ``at`` tokens, with ``node`` below it; returns the new one."""
+        """Split a node after ``at`` tokens; returns the new parent, which has the first of them."""
         parent = node.parent
         assert parent is not None
         front, back = self._cut(node.block, 0, at), self._cut(node.block, at, len(node.tokens))
@@ -125,17 +125,17 @@ class PrefixStore:
         return upper
 
     def _make_room(self, wanted: int) -> None:
-        while self.bytes + wanted > self.bound:
+        while self.bytes + wanted > self.capacity:
             oldest = next((node for node in self._by_use if not node.pins), None)
             if oldest is None:
                 return
-            self._drop(oldest)
+            self._evict(oldest)
 
-    def _drop(self, node: _Node) -> None:
+    def _evict(self, node: _Node) -> None:
         assert node.parent is not None
         del node.parent.children[node.tokens[0]]
         del self._by_use[node]
-        self.bytes -= len(node.tokens) * self._token_bytes + (self._logits_bytes if node.last is not None else 0)
+        self.bytes -= len(node.tokens) * self._token_bytes + (self._logits_bytes if node.last_logits is not None else 0)
 
     def _touch(self, node: _Node) -> None:
         while node.parent is not None:
@@ -149,8 +149,8 @@ class PrefixStore:
             node = node.parent
 
 
-def common_length(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many tokens two sequences begin with in common."""
+def common_prefix_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """The length of the longest common prefix."""
     length = min(len(left), len(right))
     if tuple(left[:length]) == tuple(right[:length]):
         return length

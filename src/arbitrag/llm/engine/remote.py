@@ -1,8 +1,8 @@
-"""The engine's worker in a process of its own, so that its passes and what asks for them do not wait for each other.
+"""The engine's worker in a process of its own, so that scheduling and the preparation of prompts do not share the GIL.
 
-Within one process both need Python's lock: the engine between any two passes, and whoever prepares prompts and keeps
-rows all the time. Here they share nothing but two pipes. Texts are tokens before they get here, so that little
-travels; ``llm/engine/remote_worker.py`` is the other end.
+The processes are connected by two pipes, over which token ids and results travel (``remote_messages.py``);
+``remote_worker.py`` is the other end. It is a subprocess and not a process of ``multiprocessing``, whose ``spawn``
+needs a main guard and does not start from standard input or in a daemonic process.
 """
 
 from __future__ import annotations
@@ -23,60 +23,68 @@ from functools import partial
 from typing import IO, Any
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
+from arbitrag.llm.engine.remote_messages import (
+    Cancel,
+    Completed,
+    LogRecord,
+    RuntimeSpec,
+    Submit,
+    pickled,
+    unpickled,
+)
 from arbitrag.llm.engine.requests import Request
-from arbitrag.llm.engine.runtime import Facts
-from arbitrag.llm.engine.scheduler import Rules
-from arbitrag.llm.engine.worker import CLOSED, WINDOW_S, hand_over
+from arbitrag.llm.engine.runtime import ModelInfo
+from arbitrag.llm.engine.scheduler import SchedulerConfig
+from arbitrag.llm.engine.worker import BATCHING_WINDOW_S, CLOSED, deliver
 
 log = logging.getLogger("arbitrag.llm")
 
-_PATIENCE_S = 5.0  # in which a process that said its last word ends
-# It finds the package where this process does. Untrusted text never comes near these words.
+_EXIT_TIMEOUT_S = 5.0  # for a process whose pipe has ended
+# It imports the package from where this process does. No untrusted text gets into this script.
 _SCRIPT = "import sys; sys.path[:] = {path!r}; from arbitrag.llm.engine.remote_worker import main; main()"
 
 
 class ProcessWorker:
-    """Serves requests in another process, which ends with this one, with ``aclose``, or with this object."""
+    """Runs the scheduler in another process, which ends with this one, with ``aclose``, or with this object."""
 
-    def __init__(self, elsewhere: Elsewhere, rules: Rules, *, window_s: float = WINDOW_S) -> None:
-        """Raises what opening the runtime raises, and BackendError when there is no process to be had."""
-        opening = packed((elsewhere, rules))
-        self._process, self._to, self._from = _started()
+    def __init__(self, spec: RuntimeSpec, config: SchedulerConfig, *, window_s: float = BATCHING_WINDOW_S) -> None:
+        """Raises what opening the runtime raises, and BackendError when no process can be started."""
+        opening = pickled((spec, config))
+        self._process, self._to, self._from = _start_process()
         self._owner = os.getpid()
         self._window_s = window_s
         self._lock = threading.Lock()  # guards what follows, and sending
         self._count = 0
-        self._asked: dict[int, Request] = {}
+        self._sent: dict[int, Request] = {}
         self._unsent: dict[int, tuple[Request, bytes]] = {}
         self._unsent_since = 0.0
-        self._stored_bytes = 0
-        self._end = ""  # why nothing can be asked any more
-        self.facts = self._opened(opening)
+        self._prefix_cache_bytes = 0
+        self._closed = ""  # why no more requests can be submitted
+        self.info = self._open(opening)
         self._thread = threading.Thread(
             target=_listen, args=(weakref.ref(self), self._from), name="arbitrag-engine-results", daemon=True
         )
-        weakref.finalize(self, _dropped, self._process, self._owner)
+        weakref.finalize(self, _collected, self._process, self._owner)
         self._thread.start()
 
     @property
-    def stored_bytes(self) -> int:
-        return self._stored_bytes
+    def prefix_cache_bytes(self) -> int:
+        return self._prefix_cache_bytes
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Those that come at about the same time are sent, and so read, together."""
+        """Requests within one batching window are sent, and so prefilled, together."""
         if os.getpid() != self._owner:
             raise BackendError("a model in a process of its own serves who opened it; after a fork, open it again")
         loop = asyncio.get_running_loop()
-        ready = [(request, packed((type(request), request.wanted()))) for request in requests]
+        ready = [(request, pickled((type(request), request.arguments()))) for request in requests]
         with self._lock:
-            if self._end:
-                raise BackendError(self._end)
+            if self._closed:
+                raise BackendError(self._closed)
             if not self._unsent:
                 self._unsent_since = time.monotonic()
-            for request, wanted in ready:
+            for request, arguments in ready:
                 self._count += 1
-                self._unsent[self._count] = request, wanted
+                self._unsent[self._count] = request, arguments
                 request.future.add_done_callback(partial(self._done, self._count))
             late = time.monotonic() - self._unsent_since > self._window_s
         if late:
@@ -86,37 +94,37 @@ class ProcessWorker:
 
     async def aclose(self) -> None:
         with self._lock:
-            self._end = self._end or CLOSED
+            self._closed = self._closed or CLOSED
         self._process.kill()
         await asyncio.to_thread(self._thread.join)
 
-    def _opened(self, opening: bytes) -> Facts:
+    def _open(self, opening: bytes) -> ModelInfo:
         try:
-            with suppress(OSError):  # it is gone, which is found out now
+            with suppress(OSError):  # the process is gone, as reading finds out
                 self._to.write(opening)
                 self._to.flush()
-            facts, error = unpacked(pickle.load(self._from))
+            info, error = unpickled(pickle.load(self._from))
         except (EOFError, pickle.UnpicklingError):
-            error = BackendError(f"{self._ended()} before it was ready")
+            error = BackendError(f"{self._exit_status()} before it was ready")
         except BaseException:
-            _let_go(self._process)
+            _terminate(self._process)
             raise
         if error is not None:
-            _let_go(self._process)
+            _terminate(self._process)
             raise error
-        found: Facts = facts
+        found: ModelInfo = info
         return found
 
     def _flush(self) -> None:
         with self._lock:
             unsent, self._unsent = self._unsent, {}
             if unsent:
-                self._asked |= {number: request for number, (request, _) in unsent.items()}
-                self._send(Ask([(number, wanted) for number, (_, wanted) in unsent.items()]))
+                self._sent |= {number: request for number, (request, _) in unsent.items()}
+                self._send(Submit([(number, arguments) for number, (_, arguments) in unsent.items()]))
 
-    def _send(self, message: Ask | Gone) -> None:
-        with suppress(OSError):  # the process is gone, which the thread that listens finds out as well
-            self._to.write(packed(message))
+    def _send(self, message: Submit | Cancel) -> None:
+        with suppress(OSError):  # the process is gone, as the thread that listens finds out
+            self._to.write(pickled(message))
             self._to.flush()
 
     def _done(self, number: int, future: asyncio.Future[Any]) -> None:
@@ -124,46 +132,45 @@ class ProcessWorker:
             return
         with self._lock:
             self._unsent.pop(number, None)
-            sent = self._asked.pop(number, None)
-            if sent is not None:
-                self._send(Gone(number))
+            if self._sent.pop(number, None) is not None:
+                self._send(Cancel(number))
 
-    def take(self, message: Over | Said) -> None:
-        """What the process told."""
-        if isinstance(message, Said):
+    def handle(self, message: Completed | LogRecord) -> None:
+        """Handle a message of the process."""
+        if isinstance(message, LogRecord):
             log.log(message.level, "%s", message.text)
             return
         with self._lock:
-            self._stored_bytes = message.stored_bytes
-            found = [(self._asked.pop(number, None), told) for number, told in message.requests]
-        ready = [(request, told) for request, told in found if request is not None]  # the callers of others are gone
-        for request, told in ready:
+            self._prefix_cache_bytes = message.prefix_cache_bytes
+            found = [(self._sent.pop(number, None), data) for number, data in message.requests]
+        completed = [(request, data) for request, data in found if request is not None]  # the others were cancelled
+        for request, data in completed:
             try:
-                outcome, error = unpacked(told)
+                result, error = unpickled(data)
             except BackendError as unreadable:
                 error = unreadable
             if error is None:
-                request.finish(outcome)
+                request.finish(result)
             else:
                 request.fail(error)
-        hand_over([request for request, _ in ready])
+        deliver([request for request, _ in completed])
 
     def fail(self) -> None:
-        """Fail what was asked of the process, which is gone or going."""
-        how = self._ended()
+        """Fail all requests of the process, which is gone or going."""
+        status = self._exit_status()
         with self._lock:
-            _let_go(self._process)
-            self._end = self._end or f"{how}; open the model again"
-            left = [*self._asked.values(), *(request for request, _ in self._unsent.values())]
-            self._asked, self._unsent, self._stored_bytes = {}, {}, 0
+            _terminate(self._process)
+            self._closed = self._closed or f"{status}; open the model again"
+            left = [*self._sent.values(), *(request for request, _ in self._unsent.values())]
+            self._sent, self._unsent, self._prefix_cache_bytes = {}, {}, 0
         for request in left:
-            request.fail(BackendError(self._end))
-        hand_over(left)
+            request.fail(BackendError(self._closed))
+        deliver(left)
 
-    def _ended(self) -> str:
-        """Wait until the process has ended, and say how it did."""
+    def _exit_status(self) -> str:
+        """Wait until the process has ended; returns how it did, for an error."""
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE_S)
+            self._process.wait(_EXIT_TIMEOUT_S)
         self._process.kill()
         status = self._process.wait()
         if status >= 0:
@@ -172,27 +179,27 @@ class ProcessWorker:
         return f"the model's process was ended by signal {-status}{memory}"
 
 
-def _dropped(process: subprocess.Popen[bytes], owner: int) -> None:
-    """Let go of a process, unless it is another's, who lives on after a fork."""
+def _collected(process: subprocess.Popen[bytes], owner: int) -> None:
+    """Terminate the process of a worker that was garbage-collected, unless this is a fork of its owner."""
     if os.getpid() == owner:
-        _let_go(process)
+        _terminate(process)
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
-    """End a process, if it has not, and close the pipes to it."""
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, if it has not ended, and close the pipes to it."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(OSError):  # what could not be sent
+            with suppress(OSError):  # data that could not be flushed
                 pipe.close()
 
 
-def _started() -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
+def _start_process() -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
     """The process, and the pipes to it and from it."""
     command = [sys.executable or "python", "-c", _SCRIPT.format(path=[*map(str, sys.path)])]
     try:
-        # In a session of its own, since Ctrl-C is for those who ask; at their end it ends as well.
+        # In a session of its own, so that Ctrl-C does not reach it; it ends with the pipe that it reads.
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     except OSError as error:
         raise BackendError(f"no process could be started for the model: {error}") from None
@@ -201,25 +208,25 @@ def _started() -> tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]:
     return process, process.stdin, process.stdout
 
 
-def _listen(worker: weakref.ref[ProcessWorker], told: IO[bytes]) -> None:
-    """Pass on what the process tells, for as long as there is somebody to tell."""
+def _listen(worker: weakref.ref[ProcessWorker], results: IO[bytes]) -> None:
+    """Handle the process's messages until its pipe ends, or the worker was garbage-collected."""
     try:
-        while (message := _next(told)) is not None and (served := worker()) is not None:
-            served.take(message)
-            del served  # whoever drops the worker ends the process
+        while (message := _next(results)) is not None and (alive := worker()) is not None:
+            alive.handle(message)
+            del alive  # so that it can be garbage-collected, which ends the process
     except BaseException:
-        if (served := worker()) is not None:
-            served._process.kill()
+        if (alive := worker()) is not None:
+            alive._process.kill()
         raise
     finally:
-        if (served := worker()) is not None:
-            served.fail()
+        if (alive := worker()) is not None:
+            alive.fail()
 
 
-def _next(told: IO[bytes]) -> Over | Said | None:
-    """A message; None where there is an end, perhaps in the middle of one, or where the pipe was closed here."""
+def _next(results: IO[bytes]) -> Completed | LogRecord | None:
+    """The next message; None where the pipe ended, perhaps within a message, or was closed here."""
     try:
-        found: Over | Said = pickle.load(told)
+        found: Completed | LogRecord = pickle.load(results)
     except (EOFError, pickle.UnpicklingError, ValueError):
         return None
     return found

@@ -1,4 +1,4 @@
-"""What an engine in a process of its own and the process that asks tell each other."""
+"""Messages between an engine and its scheduler in another process."""
 
 from __future__ import annotations
 
@@ -11,64 +11,64 @@ from arbitrag.errors import BackendError
 from arbitrag.llm.engine.runtime import Runtime
 from arbitrag.llm.tokenizer import Codec
 
-_HERE = "open the model without own_process"
+_HINT = "open the model without own_process"
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """A runtime that is opened in another process; both functions can be pickled."""
+class RuntimeSpec:
+    """How to open a runtime and a tokenizer in another process; both functions can be pickled."""
 
     runtime: Callable[[], Runtime]
     codec: Callable[[], Codec]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """To the engine: serve these, each with its number, and its kind and what is wanted as pickled by ``packed``.
+class Submit:
+    """To the scheduler: requests, each with its number, and its type and arguments as ``pickled`` bytes.
 
-    What cannot be read on the other side is so an error of that request alone; also in an ``Over``.
+    What cannot be unpickled on the other side is so an error of that request alone; also in ``Completed``.
     """
 
     requests: Sequence[tuple[int, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """To the engine: nobody waits for this one any more."""
+class Cancel:
+    """To the scheduler: the caller of this request is gone."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
-    """From the engine: requests by number, with a pickled outcome and error, and the bytes in the prefix store."""
+class Completed:
+    """From the scheduler: requests by number, each with its pickled (result, error), and the prefix cache's bytes."""
 
     requests: Sequence[tuple[int, bytes]]
-    stored_bytes: int
+    prefix_cache_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """From the engine: a line for the log."""
+class LogRecord:
+    """From the scheduler: a line for the log of the process that asks."""
 
     level: int
     text: str
 
 
-def packed(value: object) -> bytes:
+def pickled(value: object) -> bytes:
     """The value as bytes; raises BackendError for one that cannot be pickled."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        raise BackendError(f"this cannot be sent from one process to another: {_named(error)}; {_HERE}") from error
+        raise BackendError(f"this cannot be sent from one process to another: {_named(error)}; {_HINT}") from error
 
 
-def unpacked(data: bytes) -> Any:
-    """What ``packed`` made bytes of; raises BackendError where that cannot be made again in this process."""
+def unpickled(data: bytes) -> Any:
+    """The value of ``pickled`` bytes; raises BackendError where it cannot be made again in this process."""
     try:
         return pickle.loads(data)
     except Exception as error:
-        raise BackendError(f"this cannot be read in another process: {_named(error)}; {_HERE}") from error
+        raise BackendError(f"this cannot be unpickled in another process: {_named(error)}; {_HINT}") from error
 
 
 def _named(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The other end of ``llm/engine/remote.py``: an engine's turns in a process that does nothing else."""
+"""The process of ``remote.py``: runs a scheduler for the requests that come over a pipe."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO
 
 from arbitrag.errors import ArbitragError, BackendError
-from arbitrag.llm.engine.remote_messages import Ask, Elsewhere, Gone, Over, Said, packed, unpacked
-from arbitrag.llm.engine.requests import Request, Write
+from arbitrag.llm.engine.remote_messages import (
+    Cancel,
+    Completed,
+    LogRecord,
+    RuntimeSpec,
+    Submit,
+    pickled,
+    unpickled,
+)
+from arbitrag.llm.engine.requests import Generate, Request
 from arbitrag.llm.engine.runtime import Runtime
-from arbitrag.llm.engine.scheduler import Rules, Turns
+from arbitrag.llm.engine.scheduler import Scheduler, SchedulerConfig
 from arbitrag.llm.engine.stops import stop_rule
 from arbitrag.llm.tokenizer import Codec
 
-Message = Ask | Gone | None  # None: nobody is there any more
-Tell = Callable[[object], None]
+Message = Submit | Cancel | None  # None: the pipe has ended
+Send = Callable[[object], None]
 
 
 def main() -> None:
-    """Serve what comes on standard input. Whatever else writes to standard output writes to standard error."""
+    """Serve requests from standard input. Whatever else writes to standard output writes to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -36,110 +44,110 @@ def main() -> None:
     status = 0
     try:
         serve(sys.stdin.buffer, results)
-    except BrokenPipeError:  # nobody is there any more
+    except BrokenPipeError:  # the process that asks is gone
         pass
     except Exception:  # noqa: BLE001  (told to whoever reads standard error; the other end sees the status)
         traceback.print_exc()
         status = 1
-    os._exit(status)  # without waiting for the thread that listens, or for what could not be told
+    os._exit(status)  # without waiting for the thread that reads, or flushing what nobody reads
 
 
-def serve(asked: BinaryIO, results: BinaryIO) -> None:
-    """Open the runtime, tell its facts or the error, and serve requests until ``asked`` ends."""
-    telling = threading.Lock()  # what is logged may come from any thread
+def serve(messages: BinaryIO, results: BinaryIO) -> None:
+    """Open the runtime, send its ModelInfo or the error, and serve requests until ``messages`` ends."""
+    sending = threading.Lock()  # log records may come from any thread
 
-    def tell(message: object) -> None:
+    def send(message: object) -> None:
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        with telling:
+        with sending:
             results.write(data)
             results.flush()
 
-    elsewhere: Elsewhere
-    rules: Rules
-    elsewhere, rules = pickle.load(asked)
+    spec: RuntimeSpec
+    config: SchedulerConfig
+    spec, config = pickle.load(messages)
     try:
-        runtime = elsewhere.runtime()
+        runtime = spec.runtime()
     except ArbitragError as error:
-        tell(packed((None, error)))
+        send(pickled((None, error)))
         return
-    tell(packed((runtime.facts, None)))
-    relay = _Relay(tell)
-    logging.getLogger("arbitrag").addHandler(relay)
+    send(pickled((runtime.info, None)))
+    handler = _LogSender(send)
+    logging.getLogger("arbitrag").addHandler(handler)
     loop = asyncio.new_event_loop()  # futures belong to one; it never runs
     try:
-        _Server(runtime, rules, elsewhere.codec, loop, tell).run(_arriving(asked))
+        _Server(runtime, config, spec.codec, loop, send).run(_received(messages))
     finally:
         loop.close()
-        logging.getLogger("arbitrag").removeHandler(relay)
+        logging.getLogger("arbitrag").removeHandler(handler)
 
 
-def _arriving(asked: BinaryIO) -> SimpleQueue[Message]:
-    """What is asked, read by a thread as it comes, so that whoever asks does not wait until a pass is over."""
-    arrived: SimpleQueue[Message] = SimpleQueue()
+def _received(messages: BinaryIO) -> SimpleQueue[Message]:
+    """A queue of messages, which a thread reads as they come, so that the sender need not wait for a step to end."""
+    received: SimpleQueue[Message] = SimpleQueue()
 
     def listen() -> None:
         try:
             while True:
-                arrived.put(pickle.load(asked))
-        except (EOFError, pickle.UnpicklingError):  # the other end is gone, perhaps in the middle of a message
+                received.put(pickle.load(messages))
+        except (EOFError, pickle.UnpicklingError):  # the pipe ended, perhaps within a message
             pass
         finally:
-            arrived.put(None)
+            received.put(None)
 
-    threading.Thread(target=listen, name="arbitrag-engine-asked", daemon=True).start()
-    return arrived
+    threading.Thread(target=listen, name="arbitrag-engine-messages", daemon=True).start()
+    return received
 
 
 class _Server:
-    """Requests by their numbers, on their way through the turns."""
+    """Runs the scheduler's steps, and knows requests by their numbers."""
 
     def __init__(
         self,
         runtime: Runtime,
-        rules: Rules,
+        config: SchedulerConfig,
         codec: Callable[[], Codec],
         loop: asyncio.AbstractEventLoop,
-        tell: Tell,
+        send: Send,
     ) -> None:
-        self._turns = Turns(runtime, rules, self._hand_over)
+        self._scheduler = Scheduler(runtime, config, self._on_completed)
         self._codec = cache(codec)  # few requests need it
         self._loop = loop
-        self._tell = tell
+        self._send = send
         self._requests: dict[int, Request] = {}
         self._numbers: dict[Request, int] = {}
 
-    def run(self, arrived: SimpleQueue[Message]) -> None:
-        """Take turns until nobody is there."""
+    def run(self, received: SimpleQueue[Message]) -> None:
+        """Run steps until the pipe has ended."""
         while True:
-            for message in _all_of(arrived, wait=self._turns.idle):
+            for message in _all_of(received, wait=self._scheduler.idle):
                 if message is None:
                     return
-                if isinstance(message, Gone):
+                if isinstance(message, Cancel):
                     self._cancel(message.number)
                 else:
-                    self._take(message)
-            self._turns.turn()
+                    self._add(message)
+            self._scheduler.step()
 
-    def _take(self, asked: Ask) -> None:
-        """Serve what can be made of these; the others are over."""
+    def _add(self, message: Submit) -> None:
+        """Schedule these requests; those that cannot be made here fail."""
         made, failed = [], []
-        for number, wanted in asked.requests:
+        for number, data in message.requests:
             try:
-                request = self._request(*unpacked(wanted))
+                request = self._request(*unpickled(data))
             except Exception as error:  # noqa: BLE001  (the request carries it)
                 known = error if isinstance(error, ArbitragError) else BackendError(f"{type(error).__name__}: {error}")
-                failed.append((number, packed((None, known))))
+                failed.append((number, pickled((None, known))))
                 continue
             self._requests[number], self._numbers[request] = request, number
             made.append(request)
-        self._turns.take(made)
-        self._over(failed)
+        self._scheduler.add(made)
+        self._send_completed(failed)
 
-    def _request(self, kind: type[Request], wanted: dict[str, Any]) -> Request:
-        request = kind(**wanted, future=self._loop.create_future())
-        if isinstance(request, Write):
+    def _request(self, kind: type[Request], arguments: dict[str, Any]) -> Request:
+        request = kind(**arguments, future=self._loop.create_future())
+        if isinstance(request, Generate):
             stop = request.sampling.stop
-            request.stops = stop_rule(self._codec().decode, stop) if stop else None
+            request.should_stop = stop_rule(self._codec().decode, stop) if stop else None
         return request
 
     def _cancel(self, number: int) -> None:
@@ -147,44 +155,44 @@ class _Server:
             del self._numbers[request]
             request.future.cancel()
 
-    def _hand_over(self, over: Sequence[Request]) -> None:
-        told = []
-        for request in over:
-            if (number := self._numbers.pop(request, None)) is not None:  # else nobody waits for it
+    def _on_completed(self, completed: Sequence[Request]) -> None:
+        found = []
+        for request in completed:
+            if (number := self._numbers.pop(request, None)) is not None:  # else it was cancelled
                 del self._requests[number]
-                told.append((number, _told(request)))
-        self._over(told)
+                found.append((number, _outcome(request)))
+        self._send_completed(found)
 
-    def _over(self, told: Sequence[tuple[int, bytes]]) -> None:
-        if told:
-            self._tell(Over(told, self._turns.store.bytes))
+    def _send_completed(self, requests: Sequence[tuple[int, bytes]]) -> None:
+        if requests:
+            self._send(Completed(requests, self._scheduler.prefix_cache.bytes))
 
 
-def _told(request: Request) -> bytes:
-    """The outcome and the error, or the error of telling them."""
+def _outcome(request: Request) -> bytes:
+    """The pickled (result, error), or the error of pickling them."""
     try:
-        return packed((request.outcome, request.error))
+        return pickled((request.result, request.error))
     except BackendError as error:
-        return packed((None, error))
+        return pickled((None, error))
 
 
-def _all_of(arrived: SimpleQueue[Message], *, wait: bool) -> Iterator[Message]:
-    """What has arrived; with ``wait`` at least one."""
+def _all_of(received: SimpleQueue[Message], *, wait: bool) -> Iterator[Message]:
+    """The messages that are there; with ``wait`` at least one."""
     if wait:
-        yield arrived.get()
+        yield received.get()
     while True:
         try:
-            yield arrived.get_nowait()
+            yield received.get_nowait()
         except Empty:
             return
 
 
-class _Relay(logging.Handler):
-    """Tells what is logged here to the process that asks."""
+class _LogSender(logging.Handler):
+    """Sends what is logged here to the process that asks."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, send: Send) -> None:
         super().__init__()
-        self._tell = tell
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._tell(Said(record.levelno, record.getMessage()))
+        self._send(LogRecord(record.levelno, record.getMessage()))

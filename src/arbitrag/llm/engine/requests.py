@@ -1,7 +1,6 @@
-"""What a caller wants of the in-process engine, on its way through the worker: ids, and what is known of them so far.
+"""Requests of the engine, in token ids: what is asked, the state while it is computed, and the result.
 
-Texts are tokens already here, and results are plain values; ``llm/engine/engine.py`` stands between these and the
-contract.
+Texts are tokenized before and results are decoded after, by ``engine/engine.py``.
 """
 
 from __future__ import annotations
@@ -23,46 +22,47 @@ NOT_FINITE = "the model's output is not finite (NaN or infinity); try a wider pr
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One prompt and what is wanted of it, made in the event loop that waits for its ``future``.
+    """One prompt and what is asked of it, made in the event loop that awaits its ``future``.
 
-    The engine's thread calls ``finish`` or ``fail``, of which the first counts, and ``hand_over`` is then called in the
-    loop. A request whose future was cancelled frees its place. After reading: ``blocks`` hold the keys and values of
-    ``ids``, ``last`` the logits of the last token, and ``states`` the hidden states of the layers asked for.
+    The engine's thread calls ``finish`` or ``fail``, of which the first counts; ``deliver`` is then called in the
+    event loop. A request whose future was cancelled leaves its batch. After prefill, ``blocks`` hold the keys and
+    values of ``ids``, ``last_logits`` the logits of the last token, and ``hidden_states`` those of the requested
+    layers. ``computed_tokens`` went through the network, ``cached_tokens`` came from the prefix cache.
     """
 
-    WANTED: ClassVar[tuple[str, ...]] = ("ids", "layers")
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("ids", "layers")
 
     ids: list[int]
     layers: tuple[int, ...] = ()
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    outcome: Any = None
+    result: Any = None
     error: Exception | None = None
-    over: bool = False
-    read: int = 0
-    reused: int = 0
+    done: bool = False
+    computed_tokens: int = 0
+    cached_tokens: int = 0
     blocks: list[Block] = field(default_factory=list)
-    last: Logits | None = None
-    states: dict[int, np.ndarray] = field(default_factory=dict)
+    last_logits: Logits | None = None
+    hidden_states: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def wanted(self) -> dict[str, Any]:
-        """What is asked for, by field: plain values, from which the same request can be made elsewhere."""
-        return {name: getattr(self, name) for name in self.WANTED}
+    def arguments(self) -> dict[str, Any]:
+        """What is asked for, by field: plain values, from which an equal request is made in another process."""
+        return {name: getattr(self, name) for name in self.ARGUMENTS}
 
     def finish(self, result: Any) -> None:
-        if not self.over:
-            self.outcome, self.over = result, True
+        if not self.done:
+            self.result, self.done = result, True
 
     def fail(self, error: Exception) -> None:
-        if not self.over:
-            known = error if isinstance(error, ArbitragError) else BackendError(_in_words(error))
-            self.error, self.over = known, True
+        if not self.done:
+            known = error if isinstance(error, ArbitragError) else BackendError(_described(error))
+            self.error, self.done = known, True
 
-    def hand_over(self) -> None:
-        """Give the future what ``finish`` or ``fail`` brought, unless its caller is gone."""
+    def deliver(self) -> None:
+        """Set the result or the error of the future, unless its caller is gone."""
         if self.future.done():
             return
         if self.error is None:
-            self.future.set_result(self.outcome)
+            self.future.set_result(self.result)
         else:
             self.future.set_exception(self.error)
 
@@ -71,61 +71,61 @@ class Request:
         return self.future.cancelled()
 
     @property
-    def open(self) -> bool:
-        """Whether somebody still waits for a result that is not there."""
-        return not self.over and not self.cancelled
+    def pending(self) -> bool:
+        """Neither finished nor cancelled."""
+        return not self.done and not self.cancelled
 
-    def tokens(self, written: int = 0) -> Tokens:
-        return Tokens(self.read + self.reused, self.reused, written)
+    def tokens(self, completion_tokens: int = 0) -> Tokens:
+        return Tokens(self.computed_tokens + self.cached_tokens, self.cached_tokens, completion_tokens)
 
-    def forget(self) -> None:
-        """Let go of keys, values and logits."""
-        self.blocks, self.last = [], None
+    def free(self) -> None:
+        """Drop keys, values and logits."""
+        self.blocks, self.last_logits = [], None
 
 
 @dataclass(eq=False, slots=True)
 class Inspect(Request):
-    """Result: (states, Tokens), the states by layer, (width,) float32."""
+    """Hidden states of the last prompt token: (states by layer, (width,) float32 each; Tokens)."""
 
 
 @dataclass(eq=False, slots=True)
-class Distribute(Request):
-    """Result: (log-probabilities of all tokens (vocabulary,) float32, Tokens)."""
+class NextToken(Request):
+    """The next-token distribution: (log-probabilities (vocabulary,) float32, Tokens)."""
 
 
 @dataclass(eq=False, slots=True)
 class Score(Request):
-    """Result: (log-probabilities per continuation, Tokens). ``continuations`` are token ids, none empty."""
+    """Log-probabilities of continuations: (a list for each continuation, Tokens). No continuation is empty."""
 
-    WANTED: ClassVar[tuple[str, ...]] = ("ids", "continuations")
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("ids", "continuations")
 
     continuations: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
-class Write(Request):
-    """Result: (ids, log-probabilities, finish, Tokens) of what was written, without a last token from ``eos_ids``.
+class Generate(Request):
+    """A completion: (ids, log-probabilities, finish reason, Tokens); a final token from ``eos_ids`` is left out.
 
-    ``ids`` begins with ``prompt`` tokens and grows by what is written, until that is ``limit`` tokens or ``stops`` says
-    that its text is over.
+    ``ids`` begins with ``prompt_length`` prompt tokens, to which each decode step appends one, until there are
+    ``max_new_tokens`` or ``should_stop`` is true of the new ones.
     """
 
-    WANTED: ClassVar[tuple[str, ...]] = ("ids", "sampling", "limit", "eos_ids", "random", "prompt")
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("ids", "sampling", "max_new_tokens", "eos_ids", "rng", "prompt_length")
 
     sampling: Sampling = field(default_factory=Sampling)
-    limit: int = 1
+    max_new_tokens: int = 1
     eos_ids: frozenset[int] = frozenset()
-    stops: Callable[[list[int]], bool] | None = None
-    random: np.random.Generator | None = None
-    prompt: int = 0
+    should_stop: Callable[[list[int]], bool] | None = None
+    rng: np.random.Generator | None = None
+    prompt_length: int = 0
     logprobs: list[float] = field(default_factory=list)
 
     @property
-    def written(self) -> list[int]:
-        return self.ids[self.prompt :]
+    def completion(self) -> list[int]:
+        return self.ids[self.prompt_length :]
 
 
-def _in_words(error: Exception) -> str:
+def _described(error: Exception) -> str:
     if isinstance(error, OutOfMemory):
         return "the model ran out of memory on this request alone; shorten it or use a smaller precision"
     return f"the model failed on this request: {type(error).__name__}: {error}"

@@ -10,8 +10,8 @@ from typing import Any
 
 from arbitrag.errors import BackendError, MissingExtra, unknown
 from arbitrag.llm.base import Price
+from arbitrag.llm.engine.batch import BatchLimits
 from arbitrag.llm.engine.engine import PREFIX_BYTES, Engine
-from arbitrag.llm.engine.prefill import Limits
 from arbitrag.security import telemetry
 
 PRECISIONS = ("float32", "bfloat16", "float16")
@@ -38,8 +38,9 @@ def open_hf(
 
     Without ``device`` the first of cuda, mps and cpu that is there; without ``dtype`` (float32, bfloat16 or float16)
     the one that suits it: ``capabilities().evidence`` says which, and why. ``quantize`` is what transformers takes as
-    ``quantization_config``. ``prefix_bytes`` bounds the prefix store: 1 GiB, on a GPU a quarter of the memory left free
-    by the model. ``batch_rows`` write at the same time at most, and ``batch_tokens`` are read in one pass.
+    ``quantization_config``. ``prefix_bytes`` is the capacity of the prefix cache: 1 GiB, on a GPU a quarter of the
+    memory that the model leaves free. ``batch_rows`` is the largest decode batch, ``batch_tokens`` the most new tokens
+    in one forward pass.
 
     ``local_files_only`` opens what is on this machine already, and does not ask the hub.
 
@@ -77,10 +78,10 @@ def open_hf(
     )
     cpu.optimise(runtime)
     spare = _free_bytes(torch, place)
-    limits = Limits(
-        rows=batch_rows or Limits().rows,
-        tokens=batch_tokens or (Limits().tokens if place == "cpu" else 4 * Limits().tokens),
-        slots=max(1, spare // 2 // runtime.facts.token_bytes),
+    limits = BatchLimits(
+        rows=batch_rows or BatchLimits().rows,
+        tokens=batch_tokens or (BatchLimits().tokens if place == "cpu" else 4 * BatchLimits().tokens),
+        slots=max(1, spare // 2 // runtime.info.token_bytes),
     )
     return Engine(
         runtime,
@@ -144,7 +145,7 @@ def _load(
 
 
 def _free_bytes(torch: Any, device: str) -> int:
-    """Memory to share between batches and the prefix store: what is free on a GPU, 4 GiB elsewhere."""
+    """Memory to share between batches and the prefix cache: what is free on a GPU, 4 GiB elsewhere."""
     if not device.startswith("cuda"):
         return 4 * PREFIX_BYTES
     free: int = torch.cuda.mem_get_info(torch.device(device))[0]

@@ -45,7 +45,7 @@ def optimise(runtime: TorchRuntime) -> TorchRuntime:
     """
     if runtime.model.device.type == "cpu":
         runtime.around_pass = BlockedLinear(runtime.model).during_pass
-        if runtime.facts.ragged:
+        if runtime.info.ragged:
             _use_length_buckets(runtime)
     return runtime
 
@@ -200,12 +200,17 @@ class BucketedCache(Cache):
         return BucketedCache(found, kept, self._slack)
 
 
-def bucketed(rows: Sequence[Sequence[Block]], *, once: bool, slack: int) -> Cache:
+def bucketed(rows: Sequence[Sequence[Block]], *, single_pass: bool, slack: int) -> Cache:
     """As ``kv_cache.assembled``, in length buckets."""
     sample = next(blocks[0] for blocks in rows if blocks)
     groups = grouped([tokens_of(blocks) for blocks in rows], slack)
     caches = [
-        assembled([rows[row] for row in group], once=once, sample=sample, buffers=None if len(groups) == 1 else {})
+        assembled(
+            [rows[row] for row in group],
+            single_pass=single_pass,
+            sample=sample,
+            buffers=None if len(groups) == 1 else {},
+        )
         for group in groups
     ]
     return BucketedCache(caches, groups, slack)

@@ -172,7 +172,7 @@ class Cache(cache_utils.Cache):
 def assembled(
     rows: Sequence[Sequence[Block]],
     *,
-    once: bool,
+    single_pass: bool,
     sample: Block | None = None,
     buffers: dict[int, torch.Tensor] | None = None,
 ) -> Cache:
@@ -183,7 +183,7 @@ def assembled(
     sample = next((blocks[0] for blocks in rows if blocks), sample)
     assert sample is not None
     slots = max(map(tokens_of, rows))
-    if once:
+    if single_pass:
         return Cache([SinglePassLayer(rows, layer, slots, buffers) for layer in range(len(sample[0]))])
     sides = [_filled(sample[side], [[block[side] for block in blocks] for blocks in rows], slots) for side in (0, 1)]
     return Cache([GrowingLayer((keys, values), slots) for keys, values in zip(*sides, strict=True)])

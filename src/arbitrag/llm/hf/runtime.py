@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.engine.runtime import Choice, Facts, OutOfMemory, Step
+from arbitrag.llm.engine.runtime import ForwardOutput, ModelInfo, OutOfMemory, SampledTokens
 from arbitrag.llm.hf.kv_cache import Block, Cache, assembled
 
 if TYPE_CHECKING:
@@ -72,14 +72,14 @@ class TorchRuntime:
         window = getattr(config, "sliding_window", None)
         ragged = not window or (context is not None and window >= context)
         block, logits = self._try_out()
-        self.facts = Facts(
+        self.info = ModelInfo(
             identity=identity,
             layers=config.num_hidden_layers,
             vocabulary=len(logits),
             context_tokens=context,
             token_bytes=sum(part.element_size() * part.numel() for part in block),
             logits_bytes=logits.element_size() * len(logits),
-            states=frozenset(range(config.num_hidden_layers + 1)),
+            hidden_layers=frozenset(range(config.num_hidden_layers + 1)),
             evidence=tuple(evidence),
             ragged=ragged,
             packs=ragged and self._packs(),
@@ -91,7 +91,7 @@ class TorchRuntime:
         try:
             with torch.inference_mode():
                 self._expected = self.model(input_ids=torch.from_numpy(ids).to(self._device)).logits[0, -1]
-            whole = self.forward(ids, np.ones((1, 4), bool), np.arange(4)[None], None, keep=1)
+            whole = self.forward(ids, np.ones((1, 4), bool), np.arange(4)[None], None, logits_to_keep=1)
             self._blocks = self.block(whole.cache, 0, 0, 1), self.block(whole.cache, 0, 1, 3)
             equal = self.agrees_with_model()
         except Exception as error:
@@ -116,7 +116,7 @@ class TorchRuntime:
         shorter, longer = self.assemble([[one]]), self.assemble([[one, two]])
         assert shorter is not None
         assert longer is not None
-        logits: torch.Tensor = self.forward(fresh, mask, positions, self.join(shorter, longer), keep=1).logits
+        logits: torch.Tensor = self.forward(fresh, mask, positions, self.join(shorter, longer), logits_to_keep=1).logits
         return _close(logits[:, -1], self._expected)
 
     def _packs(self) -> bool:
@@ -125,8 +125,8 @@ class TorchRuntime:
         mask[0, :, 1:] = np.kron(np.eye(2), np.tri(3)).astype(bool)
         ids, positions = np.array([[2, 3, 4, 2, 3, 4]]), np.array([[1, 2, 3, 1, 2, 3]])
         try:
-            past = self.assemble([[self._blocks[0]]], once=True)
-            found = self.forward(ids, mask, positions, past, keep=6).logits[0, [2, 5]]
+            past = self.assemble([[self._blocks[0]]], single_pass=True)
+            found = self.forward(ids, mask, positions, past, logits_to_keep=6).logits[0, [2, 5]]
         except Exception:  # noqa: BLE001  (the answer is no: continuations then get a row each)
             return False
         return _close(found, self._expected)
@@ -138,16 +138,16 @@ class TorchRuntime:
         positions: np.ndarray,
         cache: Cache | None,
         *,
-        keep: int,
+        logits_to_keep: int,
         layers: Sequence[int] = (),
-    ) -> Step:
+    ) -> ForwardOutput:
         cache = Cache() if cache is None else cache
         extra: dict[str, Any] = {}
         with _memory(), self.around_pass(ids.size):
             if self._takes_positions:
                 extra["position_ids"] = torch.from_numpy(positions).to(self._device)
             if self._takes_keep:
-                extra["logits_to_keep"] = keep
+                extra["logits_to_keep"] = logits_to_keep
             found = self.model(
                 input_ids=torch.from_numpy(ids).to(self._device),
                 attention_mask=cache.mask(mask, self._device),
@@ -157,13 +157,13 @@ class TorchRuntime:
                 **extra,
             )
             states = {layer: found.hidden_states[layer][:, -1].float().cpu().numpy() for layer in layers}
-            return Step(found.past_key_values, found.logits[:, -keep:], states)
+            return ForwardOutput(found.past_key_values, found.logits[:, -logits_to_keep:], states)
 
-    def assemble(self, rows: Sequence[Sequence[Block]], *, once: bool = False) -> Cache | None:
+    def assemble(self, rows: Sequence[Sequence[Block]], *, single_pass: bool = False) -> Cache | None:
         if not any(keys.shape[2] for blocks in rows for keys, _ in blocks):
             return None
         with _memory():
-            return self.assembled(rows, once=once)
+            return self.assembled(rows, single_pass=single_pass)
 
     def join(self, first: Cache, second: Cache) -> Cache:
         with _memory():
@@ -189,7 +189,9 @@ class TorchRuntime:
         with _memory():
             return torch.stack(list(rows))[:, None]
 
-    def choose(self, logits: torch.Tensor, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
+    def sample(
+        self, logits: torch.Tensor, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray
+    ) -> SampledTokens:
         with _memory():
             last = logits[:, -1].float()
             ids = last.argmax(-1)
@@ -199,7 +201,7 @@ class TorchRuntime:
                 settings = (self._column(values[drawing]) for values in (temperatures, top_ps, draws))
                 ids[rows] = _drawn(last[rows], *settings)
             logprobs = _logprobs(last, ids)
-            return Choice(ids.cpu().numpy(), logprobs.cpu().numpy())
+            return SampledTokens(ids.cpu().numpy(), logprobs.cpu().numpy())
 
     def _column(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(values.astype(np.float32))[:, None].to(self._device)
@@ -232,7 +234,7 @@ def _logprobs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 
 def _drawn(logits: torch.Tensor, temperatures: torch.Tensor, top_ps: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """A token per row (n, vocabulary), by the rule of ``Runtime.choose``; the settings are (n, 1)."""
+    """A token per row (n, vocabulary), by the rule of ``Runtime.sample``; the settings are (n, 1)."""
     scaled = (logits - logits.amax(-1, keepdim=True)) / temperatures
     probabilities, order = scaled.softmax(-1).sort(stable=True, dim=-1, descending=True)
     reached = probabilities.cumsum(-1)

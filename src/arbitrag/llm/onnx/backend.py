@@ -22,8 +22,8 @@ from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Price
 from arbitrag.llm.engine import numpy_ops
 from arbitrag.llm.engine.numpy_ops import Slots
-from arbitrag.llm.engine.remote_messages import Elsewhere
-from arbitrag.llm.engine.runtime import Facts, Step
+from arbitrag.llm.engine.remote_messages import RuntimeSpec
+from arbitrag.llm.engine.runtime import ForwardOutput, ModelInfo
 from arbitrag.llm.onnx.runtime import InPlaceRuntime, in_place, small
 from arbitrag.llm.onnx.session import HostLogits, cores, memory, open_session
 from arbitrag.llm.tokenizer import TextCodec
@@ -69,7 +69,7 @@ def open_onnx(
     identity, context = _identity(folder, path, manifest), _context(folder, manifest)
     opened = partial(open_runtime, path, identity=identity, threads=threads, context=context)
     read = partial(TextCodec.from_folder, folder)
-    runtime, codec = Elsewhere(opened, read) if own_process else opened(), read()
+    runtime, codec = RuntimeSpec(opened, read) if own_process else opened(), read()
     return Engine(runtime, codec, name=name or f"onnx:{folder}", wording=wording, price=price, **options)
 
 
@@ -113,14 +113,14 @@ class OnnxRuntime(HostLogits):
         vocabulary = outputs["logits"].shape[-1]
         if not isinstance(vocabulary, int):
             raise BackendError(f"{path} does not say how wide its logits are; export it with a fixed vocabulary size")
-        self.facts = Facts(
+        self.info = ModelInfo(
             identity=identity,
             layers=len(self._past) // 2,
             vocabulary=vocabulary,
             context_tokens=context,
             token_bytes=sum(part.shape[1] * part.shape[3] * part.itemsize for part in self._empty),
             logits_bytes=vocabulary * 4,
-            states=frozenset(states),
+            hidden_layers=frozenset(states),
             evidence=(f"onnxruntime on the CPU; hidden states: {'in the file' if states else 'not in the file'}",),
         )
 
@@ -131,18 +131,18 @@ class OnnxRuntime(HostLogits):
         positions: np.ndarray,
         cache: Slots | None,
         *,
-        keep: int,
+        logits_to_keep: int,
         layers: Sequence[int] = (),
-    ) -> Step:
-        if missing := set(layers) - self.facts.states:
+    ) -> ForwardOutput:
+        if missing := set(layers) - self.info.hidden_layers:
             raise BackendError(f"this model gives no hidden states of layer {min(missing)}")
         batch = len(ids)
         past = cache or [np.repeat(part, batch, axis=0) for part in self._empty]
         if {"attention_mask", "position_ids"} <= self._inputs.keys() or (batch == 1 and mask.all()):
-            return self._run(ids, mask, positions, past, keep, layers)
-        return self._row_by_row(ids, mask, positions, past, keep, layers)
+            return self._run(ids, mask, positions, past, logits_to_keep, layers)
+        return self._row_by_row(ids, mask, positions, past, logits_to_keep, layers)
 
-    def assemble(self, rows: Sequence[Sequence[Slots]], *, once: bool = False) -> Slots | None:
+    def assemble(self, rows: Sequence[Sequence[Slots]], *, single_pass: bool = False) -> Slots | None:
         with memory():
             return numpy_ops.assemble(rows, self._empty)
 
@@ -165,14 +165,14 @@ class OnnxRuntime(HostLogits):
         mask: np.ndarray,
         positions: np.ndarray,
         past: Slots,
-        keep: int,
+        logits_to_keep: int,
         layers: Sequence[int],
-    ) -> Step:
+    ) -> ForwardOutput:
         given = {
             "input_ids": ids,
             "attention_mask": mask,
             "position_ids": positions,
-            "num_logits_to_keep": np.array(keep),
+            "num_logits_to_keep": np.array(logits_to_keep),
             "use_cache_branch": np.array(past[0].shape[2] > 0),
         }
         fed = {name: self._fitted(name, value) for name, value in given.items() if name in self._inputs}
@@ -181,7 +181,7 @@ class OnnxRuntime(HostLogits):
             found = self._session.run(wanted, {**fed, **dict(zip(self._past, past, strict=True))})
         ends = 1 + len(self._present)
         states = {layer: state[:, -1].astype(np.float32) for layer, state in zip(layers, found[ends:], strict=True)}
-        return Step(found[1:ends], found[0][:, -keep:], states)
+        return ForwardOutput(found[1:ends], found[0][:, -logits_to_keep:], states)
 
     def _row_by_row(
         self,
@@ -189,9 +189,9 @@ class OnnxRuntime(HostLogits):
         mask: np.ndarray,
         positions: np.ndarray,
         past: Slots,
-        keep: int,
+        logits_to_keep: int,
         layers: Sequence[int],
-    ) -> Step:
+    ) -> ForwardOutput:
         """For a graph that cannot be told of padding: each row alone, without it, and put back where it belongs."""
         slots = past[0].shape[2]
         grown = [np.pad(part, ((0, 0), (0, 0), (0, ids.shape[1]), (0, 0))) for part in past]
@@ -200,16 +200,16 @@ class OnnxRuntime(HostLogits):
         for row, real in enumerate(mask):
             new = real[slots:]
             kept = [part[row : row + 1][:, :, real[:slots]] for part in past]
-            count = min(keep, int(new.sum()))
+            count = min(logits_to_keep, int(new.sum()))
             alone = (ids[row : row + 1, new], real[None, real], positions[row : row + 1, new])
             step = self._run(*alone, kept, count, layers)
             for part, found in zip(grown, step.cache, strict=True):
                 part[row][:, slots + np.flatnonzero(new)] = found[0, :, kept[0].shape[2] :]
-            logits.append(np.pad(step.logits, ((0, 0), (keep - count, 0), (0, 0))))
-            for layer, state in step.states.items():
+            logits.append(np.pad(step.logits, ((0, 0), (logits_to_keep - count, 0), (0, 0))))
+            for layer, state in step.hidden_states.items():
                 states[layer].append(state)
         joined = {layer: np.concatenate(parts) for layer, parts in states.items()}
-        return Step(grown, np.concatenate(logits), joined)
+        return ForwardOutput(grown, np.concatenate(logits), joined)
 
     def _fitted(self, name: str, value: np.ndarray) -> np.ndarray:
         """``value`` in the type of an input, and with one dimension where the graph wants that of a single number."""

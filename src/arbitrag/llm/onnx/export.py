@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import numpy as np
 
 from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
-from arbitrag.llm.engine.prefill import Limits, Reader, Row
-from arbitrag.llm.engine.prefix_cache import PrefixStore
+from arbitrag.llm.engine.batch import Row, forward
 from arbitrag.llm.engine.runtime import Block, Runtime
 from arbitrag.llm.onnx.backend import open_runtime
 from arbitrag.llm.onnx.graph import Precision, Shape, build, rounded
@@ -206,9 +205,6 @@ def _read(
     runtime: Runtime, texts: Sequence[Sequence[int]], parts: Sequence[Sequence[int]]
 ) -> list[tuple[np.ndarray, States]]:
     """Logits (T, V) of each text and states at the places where a part ends; a part is a number of tokens of each."""
-    facts = runtime.facts
-    store = PrefixStore(0, token_bytes=facts.token_bytes, logits_bytes=facts.logits_bytes, cut=runtime.cut)
-    reader = Reader(runtime, store, Limits())
     blocks: list[list[Block]] = [[] for _ in texts]
     logits: list[list[np.ndarray]] = [[] for _ in texts]
     states: list[States] = [{} for _ in texts]
@@ -216,12 +212,12 @@ def _read(
     for counts in parts:
         news = [text[at : at + count] for text, at, count in zip(texts, past, counts, strict=True)]
         rows = [Row(block, at, [new]) for block, at, new in zip(blocks, past, news, strict=True)]
-        step, width = reader.forward(rows, keep=max(counts), layers=sorted(facts.states))
+        output, width = forward(runtime, rows, logits_to_keep=max(counts), layers=sorted(runtime.info.hidden_layers))
         for row, count in enumerate(counts):
-            blocks[row].append(runtime.block(step.cache, row, width - count, width))
-            logits[row].append(step.logits[row, -count:])
+            blocks[row].append(runtime.block(output.cache, row, width - count, width))
+            logits[row].append(output.logits[row, -count:])
             past[row] += count
-            states[row] |= {(layer, past[row] - 1): state[row] for layer, state in step.states.items()}
+            states[row] |= {(layer, past[row] - 1): state[row] for layer, state in output.hidden_states.items()}
     return [(np.concatenate(each), ends) for each, ends in zip(logits, states, strict=True)]
 
 

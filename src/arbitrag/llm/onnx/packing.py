@@ -44,7 +44,7 @@ def fed_to(part: Part, ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return fed
 
 
-def passes(lengths: np.ndarray, counts: np.ndarray, shares: int, keep: int = 1) -> Iterator[list[Part]]:
+def passes(lengths: np.ndarray, counts: np.ndarray, shares: int, logits_to_keep: int = 1) -> Iterator[list[Part]]:
     """What to read at the same time, pass after pass, given the slots that each row has filled and its new tokens.
 
     A row is read alone, those with most to read first, so that the cores end together. There are two ways to read rows
@@ -53,7 +53,7 @@ def passes(lengths: np.ndarray, counts: np.ndarray, shares: int, keep: int = 1) 
     each; that reads the shorter ones as if they were as long as the longest. Where many have few tokens, these are read
     a token at a time; there are fewer passes, but each token fetches its row's slots anew.
     """
-    begun = (lengths > 0) | (counts <= 1) | (keep > 1)
+    begun = (lengths > 0) | (counts <= 1) | (logits_to_keep > 1)
     starts = np.zeros(len(counts), bool)
     for first, stop in _neighbours(~begun, 1):
         starts[first:stop] = stop - first > 2  # two never gain

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.engine.runtime import Facts, Step
+from arbitrag.llm.engine.runtime import ForwardOutput, ModelInfo
 from arbitrag.llm.onnx.packing import Part, fed_to, passes
 from arbitrag.llm.onnx.session import HostLogits, memory, open_session
 
@@ -203,15 +203,15 @@ class InPlaceRuntime(HostLogits):
         self._widths = {layer: shapes[f"hidden_states.{layer}"][-1] for layer in range(layers + 1)}
         reach = int(session.get_modelmeta().custom_metadata_map["context_tokens"])
         vocabulary = shapes["logits"][-1]
-        self.facts = Facts(
+        self.info = ModelInfo(
             identity=identity,
             layers=layers,
             vocabulary=vocabulary,
             context_tokens=reach if context is None else min(context, reach),
             token_bytes=2 * layers * heads * size * self._nothing.itemsize,
-            rereads=_REREAD,
+            reprefill_threshold=_REREAD,
             logits_bytes=vocabulary * 4,
-            states=frozenset(self._widths),
+            hidden_layers=frozenset(self._widths),
             evidence=("onnxruntime on the CPU; hidden states: in the file",),
         )
 
@@ -222,10 +222,10 @@ class InPlaceRuntime(HostLogits):
         positions: np.ndarray,
         cache: Rows | Loose | None,
         *,
-        keep: int,
+        logits_to_keep: int,
         layers: Sequence[int] = (),
-    ) -> Step:
-        if missing := set(layers) - self.facts.states:
+    ) -> ForwardOutput:
+        if missing := set(layers) - self.info.hidden_layers:
             raise BackendError(f"this model gives no hidden states of layer {min(missing)}")
         batch, fresh = ids.shape
         counts = mask[:, -fresh:].sum(axis=1)
@@ -234,14 +234,14 @@ class InPlaceRuntime(HostLogits):
             if (positions[:, -1] + 1 != rows.lengths + counts).any():
                 raise BackendError("a row of this cache can only be read on from where it ends")
             rows.make_room(fresh)
-            width = self.facts.vocabulary
-            logits = np.zeros((batch, keep, width), np.float32)
+            width = self.info.vocabulary
+            logits = np.zeros((batch, logits_to_keep, width), np.float32)
             states = {layer: np.empty((batch, self._widths[layer]), np.float32) for layer in layers}
 
             def read(session: Any, part: Part) -> None:
                 first, stop, begin, end = part
                 last = rows.lengths[first:stop] + counts[first:stop] - end - 1
-                kept = logits[first:stop, max(keep - begin, 0) : max(keep - end, 0)]
+                kept = logits[first:stop, max(logits_to_keep - begin, 0) : max(logits_to_keep - end, 0)]
                 direct = kept.size and kept.flags.c_contiguous
                 into = kept if direct else np.empty((stop - first, 1, width), np.float32)
                 fed = fed_to(part, ids, counts)
@@ -251,12 +251,12 @@ class InPlaceRuntime(HostLogits):
                 for layer, state in found.items():
                     states[layer][first:stop] = state
 
-            for parts in passes(rows.lengths, counts, self._threads if self._small else 1, keep):
+            for parts in passes(rows.lengths, counts, self._threads if self._small else 1, logits_to_keep):
                 self._each(read, parts)
         rows.lengths, rows.width = rows.lengths + counts, rows.width + fresh
-        return Step(rows, logits, states)
+        return ForwardOutput(rows, logits, states)
 
-    def assemble(self, rows: Sequence[Sequence[np.ndarray]], *, once: bool = False) -> Loose | None:
+    def assemble(self, rows: Sequence[Sequence[np.ndarray]], *, single_pass: bool = False) -> Loose | None:
         return Loose(rows) if any(block.shape[2] for blocks in rows for block in blocks) else None
 
     def join(self, first: Rows | Loose, second: Rows | Loose) -> Rows:

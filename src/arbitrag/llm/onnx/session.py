@@ -12,7 +12,7 @@ import numpy as np
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.engine import numpy_ops
-from arbitrag.llm.engine.runtime import Choice, OutOfMemory
+from arbitrag.llm.engine.runtime import OutOfMemory, SampledTokens
 from arbitrag.security import telemetry
 
 _FAILED_BOUND = "Error in execution"  # a RuntimeError of Python's own, where inputs and outputs are bound
@@ -28,8 +28,10 @@ class HostLogits:
     def stack(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         return np.stack(rows)[:, None]
 
-    def choose(self, logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> Choice:
-        return numpy_ops.choose(logits[:, -1], temperatures, top_ps, draws)
+    def sample(
+        self, logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray
+    ) -> SampledTokens:
+        return numpy_ops.sample(logits[:, -1], temperatures, top_ps, draws)
 
     def logprobs(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return numpy_ops.token_logprobs(logits, targets)
