@@ -41,9 +41,7 @@ def index(
     encoder: Encoder = None,
     passage_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage, 256 by default."
-        ),
+        typer.Option("--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage, 256 by default."),
     ] = None,
     language: Annotated[
         str | None,

@@ -134,9 +134,10 @@ def _why(last: Parsed[Conclusion]) -> str:
 def _rules(passages: Sequence[Passage], replies: Sequence[Parsed[Any]]) -> list[str]:
     """By which rules the method went on without something that it wanted."""
     failed = {reply.prompt for reply in replies if reply.failed}
+    previous = "the reply that consolidates could not be read, so the previous groups are kept"
     rules = {
         "there are no passages": not passages,
         "the reply from memory could not be read, so nothing from memory is used": "astute/recall" in failed,
-        "the reply that consolidates could not be read, so the previous groups are kept": "astute/consolidate" in failed,
+        previous: "astute/consolidate" in failed,
     }
     return [rule for rule, applies in rules.items() if applies]

@@ -205,10 +205,11 @@ def _why(context: _Context, last: Parsed[Conclusion]) -> str:
 def _rules(context: _Context) -> list[str]:
     """By which rules the method went on without something that it wanted."""
     came = len(context.found.kept) + len(context.found.dropped)
+    single = "the reply that consolidates could not be read, so each passage is a group of its own"
     rules = {
         "there are no passages": came == 0,
         f"the filter left none of the passages ({came})": came > 0 and not context.found.kept,
         "the reply from memory could not be read, so nothing from memory is used": context.recalled.failed,
-        "the reply that consolidates could not be read, so each passage is a group of its own": context.consolidated.failed,
+        single: context.consolidated.failed,
     }
     return [rule for rule, applies in rules.items() if applies]

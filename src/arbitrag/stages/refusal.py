@@ -42,7 +42,8 @@ class AgreementRefusal:
             return verdict
         stands = verdict.strategy is Strategy.BOTH
         decision = Decision("refusal", "both are trusted", {"trusted": verdict.strategy.value}, _outcome(stands))
-        return _settled(verdict, decision, stands, f"only {verdict.strategy.value} is trusted, but this rule requires both")
+        why = f"only {verdict.strategy.value} is trusted, but this rule requires both"
+        return _with_decision(verdict, decision, stands, why)
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,14 @@ class NumberRefusal:
         stands = number >= self.least
         inputs = {self.of: number, "least": self.least}
         decision = Decision("refusal", f"{self.of} >= least", inputs, _outcome(stands))
-        return _settled(verdict, decision, stands, f"{self.of} {number:.2f} is below {self.least:g}")
+        return _with_decision(verdict, decision, stands, f"{self.of} {number:.2f} is below {self.least:g}")
 
 
 def _outcome(stands: bool) -> str:
     return "the answer stands" if stands else Strategy.REFUSE.value
 
 
-def _settled(verdict: Verdict, decision: Decision, stands: bool, why: str) -> Verdict:
+def _with_decision(verdict: Verdict, decision: Decision, stands: bool, why: str) -> Verdict:
     verdict = replace(verdict, decisions=(*verdict.decisions, decision))
     if stands:
         return verdict

@@ -57,8 +57,8 @@ def counts(*replies: Parsed[Any]) -> dict[str, float]:
 def notes(*replies: Parsed[Any]) -> tuple[str, ...]:
     """For the notes of a verdict: every reply that could not be read, with the prompt's name and the reasons."""
     return tuple(
-        f"the reply to {reply.prompt} could not be read ({one_line(reply.problems[0])}); "
-        + (f"the second reply could not be read either ({one_line(reply.problems[1])})" if reply.failed else "the second reply could be read")
+        f"the reply to {reply.prompt} could not be read ({one_line(reply.problems[0])}); the second reply could "
+        + (f"not be read either ({one_line(reply.problems[1])})" if reply.failed else "be read")
         for reply in replies
         if reply.problems
     )
