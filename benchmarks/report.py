@@ -42,7 +42,7 @@ with Store.open(sys.argv[1]) as store:
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 each = made.sets[0]
 print(json.dumps({"seconds": seconds, "cpu_seconds": time.process_time(), "peak_mb": peak,
-    "rows": sum(one.rows for one in each.figures), "resamples": each.resamples,
+    "rows": sum(one.rows for one in each.statistics), "resamples": each.resamples,
     "pairs": len(each.pairs), "json_kb": len(text) / 1000,
     "page_seconds": page_seconds, "page_kb": len(shown.encode()) / 1000}))
 """
@@ -51,7 +51,7 @@ print(json.dumps({"seconds": seconds, "cpu_seconds": time.process_time(), "peak_
 def fabricate(path: Path, questions: int, seed: int) -> None:
     """A run file with ``SYSTEMS`` rows for each question, the same for the same seed."""
     from arbitrag.evaluate.questions import Item, QuestionSet
-    from arbitrag.evaluate.run.store import Plan, Row, Store, System
+    from arbitrag.evaluate.run.store import Row, RunPlan, Store, System
     from arbitrag.types import Passage, Question, Strategy, Usage
 
     rng = random.Random(seed)
@@ -67,7 +67,7 @@ def fabricate(path: Path, questions: int, seed: int) -> None:
         for number in range(questions)
     ]
     names = [f"method{number}" for number in range(SYSTEMS)]
-    plan = Plan(
+    plan = RunPlan(
         [System(name, "direct", {"number": number}, "made up") for number, name in enumerate(names)],
         [QuestionSet("made up", items)],
     )
@@ -91,8 +91,8 @@ def fabricate(path: Path, questions: int, seed: int) -> None:
                         Strategy.REFUSE if refused else rng.choice(list(Strategy)[:3]),
                         why="a sentence that says why this was decided, as long as such sentences are",
                         scores={"prior": rng.gauss(0, 2), "binding": rng.gauss(0, 1), "confidence": rng.random()},
-                        alone=usage,
-                        paid=usage,
+                        standalone=usage,
+                        incremental=usage,
                     )
                 )
 

@@ -289,7 +289,7 @@ async def faults(bench: Bench, folder: Path) -> None:
             tally = await run(store, taking_part, passages="given", concurrency=CONCURRENCY)
             rows = [row for name in ("direct", "rag") for row in store.rows("yes", name)]
             failed = [row for row in rows if row.error]
-            counted = sum(figure.failed for figure in report(store, resamples=100).sets[0].figures)
+            counted = sum(figure.failed for figure in report(store, resamples=100).sets[0].statistics)
             bench.figure("faults: missing rows", 2 * count - len(rows), at_most=0)
             bench.figure("faults: failed rows", len(failed), unit=f"of {2 * count}", at_least=1)
             bench.figure(

@@ -84,7 +84,7 @@ async def made(bench: Bench, folder: Path, file: Path) -> None:
             print(text(found))
             expected(bench, measure(store, questions.name, [each.name for each in store.systems]))
     bench.figure("failed rows", tally.failed, at_most=0)
-    answered = {each.system: each.answered.accuracy for each in found.sets[0].figures}
+    answered = {each.system: each.answered.accuracy for each in found.sets[0].statistics}
     bench.finish(questions=len(questions.items), model=lab.manifest.name, accuracy=answered)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.run.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Row, RunPlan, Store, System
 from arbitrag.types import Question, Strategy, Usage
 
 FAILED = object()
@@ -56,7 +56,9 @@ def rows(
             made.append(Row(name, of, f"q{place + 1}", error="BackendError: HTTP 500", attempts=3))
             continue
         number = scores[place] if scores else {}
-        made.append(Row(name, of, f"q{place + 1}", answer, strategy, "why", scores=number, alone=usage, paid=usage))
+        made.append(
+            Row(name, of, f"q{place + 1}", answer, strategy, "why", scores=number, standalone=usage, incremental=usage)
+        )
     return made
 
 
@@ -70,7 +72,9 @@ def made(
     **conditions: Any,
 ) -> Path:
     """A run file with these rows."""
-    plan = Plan(systems, [QuestionSet(name, items)], conditions, {"command": "arbitrag bench run", "arbitrag": "0.1.0"})
+    plan = RunPlan(
+        systems, [QuestionSet(name, items)], conditions, {"command": "arbitrag bench run", "arbitrag": "0.1.0"}
+    )
     with Store.create(path, plan) as store, store.together():
         for row in found:
             store.record(row)

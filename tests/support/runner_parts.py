@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from arbitrag.evaluate.questions import Item, QuestionSet
 from arbitrag.evaluate.run.plan import entries, plan
-from arbitrag.evaluate.run.store import Plan
+from arbitrag.evaluate.run.store import RunPlan
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Generation, Price, Prompt, Sampling
 from arbitrag.methods import load
@@ -93,5 +93,5 @@ def methods(*names: str) -> list[Method]:
     return [load(name)() for name in names]
 
 
-def given_plan(sets: Sequence[QuestionSet], kits: Sequence[Kit], chosen: Sequence[Method]) -> Plan:
+def given_plan(sets: Sequence[QuestionSet], kits: Sequence[Kit], chosen: Sequence[Method]) -> RunPlan:
     return plan(entries(chosen, kits), sets, passages="given")

@@ -14,7 +14,7 @@ import numpy as np
 from arbitrag.encode.base import Kind
 from arbitrag.encode.similarity import Heads
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.run.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Row, RunPlan, Store, System
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Prompt
 from arbitrag.methods.base import Method, settings
@@ -47,7 +47,7 @@ def recorded(
     edit: Callable[[str, str, dict[str, Any]], dict[str, Any]] = lambda system, question, trace: trace,
 ) -> Path:
     """A run file in which the systems answered the questions; ``edit`` may change a trace before it is kept."""
-    plan = Plan(
+    plan = RunPlan(
         [System(label, method.name, settings(method), "scripted") for label, method in systems.items()],
         [QuestionSet(name, [each.item for each in asked])],
     )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from arbitrag.errors import DataError, UsageError, unknown
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.report.measure import Asked
+from arbitrag.evaluate.report.measure import RunMetadata
 from arbitrag.evaluate.run.store import System
 from arbitrag.serialization import from_plain
 from arbitrag.text import one_line
@@ -26,7 +26,7 @@ Read = Callable[[Sequence[Decision]], tuple[Round, ...]]  # the numbers of a dec
 _NOISE = 1e-6  # the last bits of an encoder depend on what else it read
 
 
-class Recorded(Asked, Protocol):
+class Recorded(RunMetadata, Protocol):
     """What tuning reads of a run; ``evaluate.run.store.Store`` is one."""
 
     def done(self, set: str, system: str) -> Mapping[str, bool]: ...

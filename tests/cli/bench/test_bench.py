@@ -15,7 +15,7 @@ import pytest
 
 from arbitrag.cli.bench.session import noted
 from arbitrag.errors import BackendError
-from arbitrag.evaluate.run.runner import Tally
+from arbitrag.evaluate.run.runner import Progress
 from arbitrag.evaluate.run.store import Store
 from arbitrag.llm.base import Prompt
 from arbitrag.security.trust import FromFile
@@ -226,11 +226,14 @@ def test_deterministic_prices_and_traces_reach_their_places(
     with Store.open(path) as store:
         for name, price in (("direct @ lab", 1), ("direct @ openai:x", 2)):
             for row in store.rows("questions", name):
-                assert row.paid is not None
-                assert row.paid.money == price * row.paid.uncached_tokens
+                assert row.incremental is not None
+                assert row.incremental.money == price * row.incremental.uncached_tokens
                 assert store.trace(name, "questions", row.question) is not None
         paid = sum(
-            row.paid.money or 0 for each in store.systems for row in store.rows("questions", each.name) if row.paid
+            row.incremental.money or 0
+            for each in store.systems
+            for row in store.rows("questions", each.name)
+            if row.incremental
         )
     assert json.loads(ran.out)["money"] == paid
     script.opened.clear()
@@ -381,13 +384,13 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(
 @pytest.mark.parametrize(
     ("tally", "text"),
     [
-        (Tally(9, done=5, seconds=2.0, tokens=999), "2.5/s, 999 tokens"),
-        (Tally(9, done=5, seconds=2.0, tokens=12_345, failed=2), "2.5/s, 2 failed, 12.3k tokens"),
-        (Tally(9, done=1, seconds=2.0, tokens=2_500_000_000, money=1.23456), "0.5/s, 2.5G tokens, 1.235 paid"),
-        (Tally(9), "0.0/s, 0 tokens"),
+        (Progress(9, done=5, seconds=2.0, tokens=999), "2.5/s, 999 tokens"),
+        (Progress(9, done=5, seconds=2.0, tokens=12_345, failed=2), "2.5/s, 2 failed, 12.3k tokens"),
+        (Progress(9, done=1, seconds=2.0, tokens=2_500_000_000, money=1.23456), "0.5/s, 2.5G tokens, 1.235 paid"),
+        (Progress(9), "0.0/s, 0 tokens"),
     ],
 )
-def test_progress_in_a_few_words(tally: Tally, text: str) -> None:
+def test_progress_in_a_few_words(tally: Progress, text: str) -> None:
     assert noted(tally) == text
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from arbitrag.evaluate.questions import Item, QuestionSet
-from arbitrag.evaluate.run.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Row, RunPlan, Store, System
 from arbitrag.types import Candidate, Question, Strategy, Usage, Verdict
 
 if TYPE_CHECKING:
@@ -27,13 +27,23 @@ def a_run(path: Path, answer: str, *, why: str = "memory is sure") -> Path:
     verdict = Verdict(
         answer, Strategy.MEMORY, why, ITEMS[0].question, "direct", (Candidate(answer, Strategy.MEMORY),), usage=USAGE
     )
-    with Store.create(path, Plan(systems, [QuestionSet("mine", ITEMS)], {"seed": 1})) as store:
+    with Store.create(path, RunPlan(systems, [QuestionSet("mine", ITEMS)], {"seed": 1})) as store:
         row = Row(
-            "direct", "mine", "q1", answer, Strategy.MEMORY, why, scores={"margin": -1.5}, alone=USAGE, paid=Usage()
+            "direct",
+            "mine",
+            "q1",
+            answer,
+            Strategy.MEMORY,
+            why,
+            scores={"margin": -1.5},
+            standalone=USAGE,
+            incremental=Usage(),
         )
         store.record(row, verdict.to_dict())
         store.record(Row("rag", "mine", "q1", error="BackendError: HTTP 500 \x1b[31m", attempts=4))
-        store.record(Row("direct", "mine", "q2", None, Strategy.REFUSE, "nothing is known", alone=USAGE, paid=USAGE))
+        store.record(
+            Row("direct", "mine", "q2", None, Strategy.REFUSE, "nothing is known", standalone=USAGE, incremental=USAGE)
+        )
     return path
 
 
@@ -62,7 +72,7 @@ def test_every_format_is_written_whole(command: Command, run: Path, tmp_path: Pa
     assert command("bench", "report", run, "--format", "json", "-o", out).status == 0
     written = json.loads(out.read_text("utf-8"))
     assert written == json.loads(command("bench", "report", run, "--json").out)
-    assert written["sets"][0]["figures"][0]["metrics"]["em"]["mean"] == 1
+    assert written["sets"][0]["statistics"][0]["metrics"]["em"]["mean"] == 1
     assert written["command"] == f"arbitrag bench report {run}"
 
 
@@ -81,7 +91,7 @@ def test_the_report_may_be_of_a_part(command: Command, run: Path) -> None:
     found = json.loads(command("bench", "report", run, "--json", "--resamples", "100", *arguments).out)
     (each,) = found["sets"]
     assert each["metrics"] == ["contains", "f1", "em"]
-    assert [one["system"] for one in each["figures"]] == ["direct"]
+    assert [one["system"] for one in each["statistics"]] == ["direct"]
     assert (each["compared"], each["resamples"], each["seed"], each["judge"]) == (2, 100, 3, "contains")
     assert found["command"] == (
         f"arbitrag bench report {run} --metric contains,f1 --metric em --set mine --system direct "
@@ -121,8 +131,8 @@ def test_a_question_is_shown_with_every_verdict(command: Command, run: Path) -> 
         "Why       memory is sure",
         "Memory    Mira",
         "Cost      1 answer · 20 prompt tokens, 2 completion · 0.50 s",
+        "          incremental: no model calls",
         "Scores    margin -1.500",
-        "Paid      no model calls",
         "",
         "rag: failed after 4 attempts, which counts as wrong",
         "Error     BackendError: HTTP 500 \\u001b[31m",

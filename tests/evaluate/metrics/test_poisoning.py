@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.evaluate.metrics.poisoning import AttackSuccess, Detection, Sorted, attack_success, detection
+from arbitrag.evaluate.metrics.poisoning import AttackSuccess, Detection, FilteredPassage, attack_success, detection
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,14 @@ def test_rates_over_questions() -> None:
         attack_success(["Lyon"], [], [])
 
 
-def passages(*, poison_kept: int = 0, poison_dropped: int = 0, kept: int = 0, dropped: int = 0) -> list[Sorted]:
+def passages(
+    *, poison_kept: int = 0, poison_dropped: int = 0, kept: int = 0, dropped: int = 0
+) -> list[FilteredPassage]:
     return [
-        *[Sorted(True, True)] * poison_kept,
-        *[Sorted(True, False)] * poison_dropped,
-        *[Sorted(False, True)] * kept,
-        *[Sorted(False, False)] * dropped,
+        *[FilteredPassage(True, True)] * poison_kept,
+        *[FilteredPassage(True, False)] * poison_dropped,
+        *[FilteredPassage(False, True)] * kept,
+        *[FilteredPassage(False, False)] * dropped,
     ]
 
 
@@ -74,7 +76,7 @@ def test_detection_by_hand() -> None:
     ],
 )
 def test_detection_boundaries(
-    of_one: list[Sorted],
+    of_one: list[FilteredPassage],
     precision: float | None,
     recall: float | None,
     f1: float | None,

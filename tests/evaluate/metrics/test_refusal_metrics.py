@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.evaluate.metrics.refusals import Point, Refusals, refusals, risk_coverage
+from arbitrag.evaluate.metrics.refusals import Refusals, RiskCoveragePoint, refusals, risk_coverage
 
 
 def test_ten_questions_by_hand() -> None:
@@ -48,10 +48,10 @@ def test_boundaries(
 def test_the_curve_by_hand() -> None:
     found = risk_coverage([True, False, True, False, True], [0.9, 0.6, 0.8, None, 0.3])
     assert found.points == (
-        Point(0.9, 1 / 5, 0),
-        Point(0.8, 2 / 5, 0),
-        Point(0.6, 3 / 5, 1 / 3),
-        Point(0.3, 4 / 5, 1 / 4),
+        RiskCoveragePoint(0.9, 1 / 5, 0),
+        RiskCoveragePoint(0.8, 2 / 5, 0),
+        RiskCoveragePoint(0.6, 3 / 5, 1 / 3),
+        RiskCoveragePoint(0.3, 4 / 5, 1 / 4),
     )
     assert found.area == pytest.approx((0 + 0 + 1 / 3 + 1 / 4) / 4, abs=1e-15)
     assert (found.questions, found.answered) == (5, 4)
@@ -59,7 +59,7 @@ def test_the_curve_by_hand() -> None:
 
 def test_ties_are_one_point_and_count_with_the_mean_of_their_orders() -> None:
     found = risk_coverage([True, False], [0.5, 0.5])
-    assert found.points == (Point(0.5, 1, 0.5),)
+    assert found.points == (RiskCoveragePoint(0.5, 1, 0.5),)
     assert found.area == 0.5  # (0 + 1/2) / 2 in one order, (1 + 1/2) / 2 in the other
 
 

@@ -87,7 +87,7 @@ def test_unread_replies_and_few_questions_are_said(tmp_path: Path) -> None:
     found[0] = replace(found[0], parse_failures=2)
     with Store.open(made(tmp_path / "run.db", found, systems=[system("one")], items=items)) as store:
         (each,) = report(store, resamples=10).sets
-    assert each.figures[0].unread == 1
+    assert each.statistics[0].unread == 1
     assert conclusion(each)[1:] == (
         "Only 9 questions: intervals are too narrow, and little can be told apart.",
         "The run is unfinished: 1 of 10 questions are not in this yet.",

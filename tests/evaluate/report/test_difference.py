@@ -13,11 +13,11 @@ from report_parts import FAILED, ITEMS, LEFT, LEFT_TAKEN, B, M, R, item, made, r
 from arbitrag.cli.bench.difference import told as told_of
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.report.difference import Change, Difference, difference
-from arbitrag.evaluate.run.store import Plan, Store
+from arbitrag.evaluate.report.difference import Change, RunDifference, difference
+from arbitrag.evaluate.run.store import RunPlan, Store
 
 
-def between(before: Path, after: Path, **more: Any) -> Difference:
+def between(before: Path, after: Path, **more: Any) -> RunDifference:
     with Store.open(before) as first, Store.open(after) as second:
         return difference(first, second, names=("a", "b"), **{"resamples": 200, **more})
 
@@ -64,7 +64,7 @@ def test_prompts_are_told_by_name_with_the_lines_that_differ(tmp_path: Path) -> 
     for name, digest, text in zip("ab", digests, texts, strict=True):
         prompts = {"x": {"rag/answer": digest, "same": "1"}, "y": {"rag/answer": digest}}
         paths.append(tmp_path / f"{name}.db")
-        plan = Plan([system("left")], [QuestionSet("hand", ITEMS)], {"prompts": prompts}, {}, {digest: text})
+        plan = RunPlan([system("left")], [QuestionSet("hand", ITEMS)], {"prompts": prompts}, {}, {digest: text})
         Store.create(paths[-1], plan).close()
     assert between(*paths).changes == (
         Change("prompt rag/answer", digests[0], digests[1], ("-Answer briefly.", "+Answer in one word.")),

@@ -11,9 +11,9 @@ from report_parts import EVIL, FAILED, item, system
 
 from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.report.page import page
-from arbitrag.evaluate.report.per_question import View, views
+from arbitrag.evaluate.report.per_question import QuestionList, question_lists
 from arbitrag.evaluate.report.report import report
-from arbitrag.evaluate.run.store import Plan, Row, Store
+from arbitrag.evaluate.run.store import Row, RunPlan, Store
 from arbitrag.types import Dropped, Passage, Strategy, Verdict
 
 E, R = Strategy.EVIDENCE, Strategy.REFUSE
@@ -30,7 +30,7 @@ def filled(path: Path, count: int = 6) -> Path:
         replace(item(n + 1, "red", planted=("blue",)), passages=(BAD, GOOD), poisoned=frozenset({"bad"}))
         for n in range(count)
     ]
-    plan = Plan((system("left"), system("right")), [QuestionSet("hand", items)])
+    plan = RunPlan((system("left"), system("right")), [QuestionSet("hand", items)])
     with Store.create(path, plan) as store, store.together():
         for n in range(count):
             answers: tuple[Any, Any] = ("red", "blue") if n % 2 else ("red", "red")
@@ -45,9 +45,9 @@ def filled(path: Path, count: int = 6) -> Path:
     return path
 
 
-def seen(path: Path, **limits: int) -> View:
+def seen(path: Path, **limits: int) -> QuestionList:
     with Store.open(path) as store:
-        return views(store, report(store, resamples=10), **limits)["hand"]
+        return question_lists(store, report(store, resamples=10), **limits)["hand"]
 
 
 def test_every_question_with_answers_and_passages(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_size_of_a_page_is_bounded(tmp_path: Path) -> None:
     assert "of 40 questions are shown, the first that fit a page" in view.note
     with Store.open(path) as store:
         made = report(store, resamples=10)
-        few, all_of_them = page(made, {"hand": view}), page(made, views(store, made))
+        few, all_of_them = page(made, {"hand": view}), page(made, question_lists(store, made))
     assert len(few) - len(page(made)) < 30_000
     assert len(all_of_them) > len(few)
 
@@ -94,7 +94,7 @@ def test_the_size_of_a_page_is_bounded(tmp_path: Path) -> None:
 def test_the_page_shows_them_escaped_and_closed(tmp_path: Path) -> None:
     with Store.open(filled(tmp_path / "run.db")) as store:
         made = report(store, resamples=10)
-        shown = page(made, views(store, made))
+        shown = page(made, question_lists(store, made))
     assert shown.count('<details class="question">') == 6
     assert shown.count('<span class="poisoned">poisoned</span>') == 6
     assert "<script" not in shown

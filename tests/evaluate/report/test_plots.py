@@ -15,7 +15,7 @@ from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.report.page import page
 from arbitrag.evaluate.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, plots, ticks
 from arbitrag.evaluate.report.report import Report, report
-from arbitrag.evaluate.run.store import Plan, Row, Store
+from arbitrag.evaluate.run.store import Row, RunPlan, Store
 from arbitrag.types import Passage, Strategy, Usage
 
 M, R = Strategy.MEMORY, Strategy.REFUSE
@@ -35,7 +35,7 @@ def attacked(tmp_path: Path) -> Report:
     """Two sets of one file, with 1 and with 3 poisoned passages; ``left`` says what was planted in 2 and 6 of 10."""
     systems = (system("left"), system("right"))
     sets = [QuestionSet(f"news?poisoned={level}&k=5", [poisoned(n + 1, level) for n in range(10)]) for level in (1, 3)]
-    with Store.create(tmp_path / "run.db", Plan(systems, sets, {}, {})) as store:
+    with Store.create(tmp_path / "run.db", RunPlan(systems, sets, {}, {})) as store:
         for each, planted in zip(sets, (2, 6), strict=True):
             for name, cost in (("left", 100), ("right", 4000)):
                 hits = planted if name == "left" else 0
@@ -44,7 +44,7 @@ def attacked(tmp_path: Path) -> Report:
                 scores = [{"confidence": 1 - n / 10} for n in range(9)]
                 for row in rows(name, answers, [M] * 9, of=each.name, scores=scores, usage=usage):
                     store.record(row)
-                store.record(Row(name, each.name, "q10", None, R, "why", alone=usage, paid=usage))
+                store.record(Row(name, each.name, "q10", None, R, "why", standalone=usage, incremental=usage))
     with Store.open(tmp_path / "run.db") as store:
         return report(store, resamples=50)
 
@@ -86,7 +86,7 @@ def test_accuracy_is_drawn_against_cost(attacked: Report) -> None:
 
 def test_risk_is_drawn_against_coverage_with_a_curve_where_a_score_orders_answers(attacked: Report) -> None:
     (found, *_) = attacked.sets
-    ordered = found.figures[0].ordered
+    ordered = found.statistics[0].ordered
     assert ordered is not None
     assert ordered.curve[0] == (0.1, 1.0)  # the surest of ten answers is planted
     assert ordered.curve[-1] == pytest.approx((0.9, 2 / 9))
@@ -102,7 +102,7 @@ def test_the_thinned_curve_has_points_of_the_whole_one(tmp_path: Path) -> None:
     found = rows("one", answers, [M] * 200, scores=scores)
     path = made(tmp_path / "run.db", found, systems=[system("one")], items=items)
     with Store.open(path) as store:
-        ordered = report(store, resamples=10).sets[0].figures[0].ordered
+        ordered = report(store, resamples=10).sets[0].statistics[0].ordered
     assert ordered is not None
     right = [answer == "right" for answer in answers]
     whole = risk_coverage(right, [score["confidence"] for score in scores]).points

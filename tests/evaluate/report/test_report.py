@@ -38,7 +38,7 @@ def test_the_set(hand: SetReport) -> None:
 
 
 def test_scores_count_failed_rows_as_wrong(hand: SetReport) -> None:
-    left, right = hand.figures
+    left, right = hand.statistics
     assert (left.rows, left.questions, left.failed, left.errors) == (8, 8, 1, {"BackendError": 1})
     assert left.metrics["em"].mean == 2 / 8  # q1, and the refusal of q4
     assert left.metrics["f1"].mean == pytest.approx((1 + 2 / 3 + 1 + 2 * (1 / 3) / (4 / 3)) / 8)  # q1, q3, q4, q6
@@ -52,7 +52,7 @@ def test_scores_count_failed_rows_as_wrong(hand: SetReport) -> None:
 
 
 def test_answers_refusals_and_failures_add_up(hand: SetReport) -> None:
-    left, right = (each.answered for each in hand.figures)
+    left, right = (each.answered for each in hand.statistics)
     assert (left.right, left.wrong, left.refused, left.due) == (1, 4, 2, 1)
     assert (left.coverage, left.rejection_rate) == (5 / 8, 2 / 8)  # and 1 / 8 failed
     assert (left.accuracy, left.risk, left.reliability) == (2 / 8, 4 / 5, (1 + 1 - 4) / 8)
@@ -61,7 +61,7 @@ def test_answers_refusals_and_failures_add_up(hand: SetReport) -> None:
 
 
 def test_a_failure_is_no_defence_against_an_attack(hand: SetReport) -> None:
-    left, right = (each.attack for each in hand.figures)
+    left, right = (each.attack for each in hand.statistics)
     assert left is not None
     assert right is not None
     assert (left.questions, left.planted, left.only) == (2, 2, 1)  # q7 failed; q6 names both
@@ -70,7 +70,7 @@ def test_a_failure_is_no_defence_against_an_attack(hand: SetReport) -> None:
 
 
 def test_sources_by_scenario(hand: SetReport) -> None:
-    left, right = hand.figures
+    left, right = hand.statistics
     assert left.sources is not None
     assert right.sources is not None
     assert (left.sources.questions, left.sources.accuracy) == (4, 2 / 4)  # both as both, refuse as refuse
@@ -140,7 +140,7 @@ def test_confidence_comes_from_a_named_score(tmp_path: Path) -> None:
     scores = [{"sure": value} for value in (0.9, 0.5, 0.8, 0.5)] + [{}] * 4
     found = [*rows("left", LEFT, LEFT_TAKEN, scores=scores), *rows("right", RIGHT, RIGHT_TAKEN)]
     path = made(tmp_path / "run.db", found)
-    left, right = only(path, confidence="sure").figures
+    left, right = only(path, confidence="sure").statistics
     assert left.ordered is not None
     assert right.ordered is None
     # q1 right at 0.9 and q3 wrong at 0.8; the refusals q2 and q4 have no answer to be sure of
@@ -148,12 +148,12 @@ def test_confidence_comes_from_a_named_score(tmp_path: Path) -> None:
     assert left.ordered.area == (0 + 1 / 2) / 2
     assert left.ordered.auroc == 1
     assert left.ordered.calibration_error == pytest.approx((0.1 + 0.8) / 2)
-    assert only(path).figures[0].ordered is None  # nothing is called "confidence"
+    assert only(path).statistics[0].ordered is None  # nothing is called "confidence"
 
 
 def test_a_confidence_beyond_1_has_no_calibration_error(tmp_path: Path) -> None:
     path = made(tmp_path / "run.db", rows("left", LEFT, LEFT_TAKEN, scores=[{"margin": 1.5}] * 8))
-    ordered = only(path, confidence="margin").figures[0].ordered
+    ordered = only(path, confidence="margin").statistics[0].ordered
     assert ordered is not None
     assert (ordered.answers, ordered.auroc, ordered.calibration_error) == (5, 0.5, None)
 
@@ -162,24 +162,26 @@ def test_costs_are_means_over_what_is_known(tmp_path: Path) -> None:
     found = rows("left", LEFT, LEFT_TAKEN)
     priced = [Usage(1, 2, 0, 3, 2, 100, 10, 5, 0.5, 0.25), Usage(calls=1, money=0.75), Usage(seconds=1.5)]
     for place, usage in enumerate(priced):
-        found[place] = replace(found[place], alone=usage, paid=Usage(seconds=0.1) if place == 0 else None)
-    left = only(made(tmp_path / "run.db", found)).figures[0]
-    assert left.alone.questions == 3
-    assert left.alone.each["calls"] == 4 / 3
-    assert left.alone.each["seconds"] == pytest.approx(2 / 3)
-    assert left.alone.each["money"] == 1 / 3  # a question without a call costs nothing
-    assert left.alone.total["money"] == 1
-    assert (left.paid.questions, left.paid.each["calls"], left.paid.each["money"]) == (1, 0, None)
-    found[3] = replace(found[3], alone=Usage(calls=1))
-    assert only(made(tmp_path / "other.db", found)).figures[0].alone.each["money"] is None  # one price is not known
+        found[place] = replace(found[place], standalone=usage, incremental=Usage(seconds=0.1) if place == 0 else None)
+    left = only(made(tmp_path / "run.db", found)).statistics[0]
+    assert left.standalone.questions == 3
+    assert left.standalone.each["calls"] == 4 / 3
+    assert left.standalone.each["seconds"] == pytest.approx(2 / 3)
+    assert left.standalone.each["money"] == 1 / 3  # a question without a call costs nothing
+    assert left.standalone.total["money"] == 1
+    assert (left.incremental.questions, left.incremental.each["calls"], left.incremental.each["money"]) == (1, 0, None)
+    found[3] = replace(found[3], standalone=Usage(calls=1))
+    assert (
+        only(made(tmp_path / "other.db", found)).statistics[0].standalone.each["money"] is None
+    )  # one price is not known
 
 
 def test_only_questions_that_all_have_are_compared(tmp_path: Path) -> None:
     found = [*rows("left", LEFT, LEFT_TAKEN), *rows("right", RIGHT, RIGHT_TAKEN)[1:5]]
     each = only(made(tmp_path / "run.db", found, systems=[system("left"), system("idle"), system("right")]))
     assert (each.questions, each.compared, each.waiting) == (8, 4, ("idle",))
-    assert [(one.system, one.rows, one.questions) for one in each.figures] == [("left", 8, 4), ("right", 4, 4)]
-    assert each.figures[0].metrics["em"].mean == 1 / 4  # q2 to q5: only the refusal of q4
+    assert [(one.system, one.rows, one.questions) for one in each.statistics] == [("left", 8, 4), ("right", 4, 4)]
+    assert each.statistics[0].metrics["em"].mean == 1 / 4  # q2 to q5: only the refusal of q4
     alone = only(tmp_path / "run.db", systems=["left"])
     assert alone.compared == 8
     assert alone.pairs == ()
@@ -191,8 +193,8 @@ def test_multiple_choice_is_taken_where_every_question_is_one(tmp_path: Path) ->
     path = made(tmp_path / "run.db", rows("left", ["B) dog", None], [B, R]), items=items)
     each = only(path)
     assert (each.metrics, each.judge) == (("choice", "em", "f1"), "choice")
-    assert each.figures[0].metrics["choice"].mean == 1
-    assert each.figures[0].metrics["em"].mean == 1 / 2  # the refusal is right by the scenario, whatever the metric
+    assert each.statistics[0].metrics["choice"].mean == 1
+    assert each.statistics[0].metrics["em"].mean == 1 / 2  # the refusal is right by the scenario, whatever the metric
     assert only(path, metrics=["f1"]).judge == "em"
     bad = made(tmp_path / "bad.db", [], items=[items[0], item(2, "cow", options=options)])
     assert only(bad).metrics == ("em", "f1")
@@ -225,12 +227,12 @@ def test_no_rows_one_row_and_failures_alone_have_no_nan(tmp_path: Path, answers:
 
 
 def test_all_failed_rows_score_nothing_and_answer_nothing(tmp_path: Path) -> None:
-    left = only(made(tmp_path / "run.db", rows("left", [FAILED] * 8, [None] * 8))).figures[0]
+    left = only(made(tmp_path / "run.db", rows("left", [FAILED] * 8, [None] * 8))).statistics[0]
     assert (left.failed, left.metrics["em"].mean, left.answered.accuracy) == (8, 0, 0)
     assert (left.answered.coverage, left.answered.rejection_rate, left.answered.risk) == (0, 0, None)
     assert left.attack is not None
     assert (left.attack.questions, left.attack.rate) == (0, None)
-    assert left.alone.each["calls"] is None
+    assert left.standalone.each["calls"] is None
 
 
 def test_a_report_is_the_same_twice(tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_names_from_outside_stay_what_they_are(tmp_path: Path) -> None:
     items = [item(1, EVIL, group=EVIL), item(2, "b", group="b")]
     path = made(tmp_path / "run.db", rows("left", [EVIL, "b"], [M, M]), items=items)
     each = only(path)
-    assert each.figures[0].metrics["em"].mean == 1
+    assert each.statistics[0].metrics["em"].mean == 1
     assert {part.name for part in each.slices} == {EVIL, "b"}
 
 

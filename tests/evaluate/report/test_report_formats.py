@@ -189,7 +189,7 @@ def test_csv_has_a_line_for_each_figure(hand: Report) -> None:
     assert values["left", "right", "only_right em"]["value"] == "4"
     assert values["left", "", "risk"]["value"] == "0.8"
     assert values["right", "", "attack rate"]["value"] == "0.0"
-    assert values["left", "", "alone money"]["value"] == ""
+    assert values["left", "", "standalone money"]["value"] == ""
     assert "nan" not in comma_separated(hand).lower()
 
 

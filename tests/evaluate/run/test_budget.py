@@ -137,9 +137,9 @@ async def test_a_run_stops_before_its_limit_and_goes_on_with_a_higher_one(tmp_pa
         tally = await run(store, entries(chosen, [kit]), passages="given", concurrency=4, budget=budget)
         assert budget.reached
         assert 0 < budget.tokens <= 150
-        assert budget.tokens == store.paid()[0] == 20 * tally.done
+        assert budget.tokens == store.spent()[0] == 20 * tally.done
         assert tally.failed == 0
-        more = Budget(max_tokens=10_000, tokens=store.paid()[0])
+        more = Budget(max_tokens=10_000, tokens=store.spent()[0])
         rest = await run(store, entries(chosen, [kit]), passages="given", concurrency=4, budget=more)
         assert (rest.before, rest.done, more.reached) == (tally.done, 20 - tally.done, False)
         assert more.tokens == 400
@@ -152,7 +152,7 @@ async def test_rows_that_would_not_be_ended_are_not_begun(tmp_path: Path) -> Non
     with Store.create(tmp_path / "run.db", given_plan([numbers(50)], [kit], chosen)) as store:
         budget = Budget(max_tokens=199)
         await run(store, entries(chosen, [kit]), passages="given", concurrency=1, budget=budget)
-        assert budget.tokens == store.paid()[0]  # nothing was spent on a row that is not there
+        assert budget.tokens == store.spent()[0]  # nothing was spent on a row that is not there
 
 
 async def test_questions_beyond_the_budget_are_failures_of_their_own_kind() -> None:

@@ -20,7 +20,7 @@ from arbitrag.evaluate.report.difference import difference
 from arbitrag.evaluate.report.report import report
 from arbitrag.evaluate.run import runfile
 from arbitrag.evaluate.run.rows import crc, packed, unpacked
-from arbitrag.evaluate.run.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Row, RunPlan, Store, System
 from arbitrag.serialization import to_plain
 from arbitrag.types import Passage, Question, Strategy, Usage, Verdict
 
@@ -43,7 +43,7 @@ ITEMS = [
     )
     for n in range(QUESTIONS)
 ]
-PLAN = Plan(SYSTEMS, (QuestionSet("facts", ITEMS),), {"seed": 3, "limits": {"context_tokens": 99}}, {"started": "1"})
+PLAN = RunPlan(SYSTEMS, (QuestionSet("facts", ITEMS),), {"seed": 3, "limits": {"context_tokens": 99}}, {"started": "1"})
 
 
 def row(system: str, n: int) -> Row:
@@ -51,7 +51,9 @@ def row(system: str, n: int) -> Row:
         return Row(system, "facts", f"q{n}", error="BackendError: the server is down", attempts=2)
     answer = f"answer {n}" if (n * 7 + len(system)) % 3 else f"wrong {n}"
     margin = {"margin": n / 7}
-    return Row(system, "facts", f"q{n}", answer, Strategy.MEMORY, f"why {n}", scores=margin, alone=COST, paid=COST)
+    return Row(
+        system, "facts", f"q{n}", answer, Strategy.MEMORY, f"why {n}", scores=margin, standalone=COST, incremental=COST
+    )
 
 
 def fill(path: Path) -> None:
@@ -87,7 +89,7 @@ def told(path: Path) -> dict[str, Any]:
             "columns": {name: list(store.columns("facts", name, "margin").answers) for name in systems},
             "verdicts": {n: store.verdict("rag", "facts", f"q{n}") for n in (0, 5, 17, 59)},
             "traces": {n: store.trace("direct", "facts", f"q{n}") for n in (0, 5, 17, 59)},
-            "paid": store.paid(),
+            "paid": store.spent(),
         }
 
 

@@ -14,7 +14,7 @@ from arbitrag.encode.hashed import HashEncoder
 from arbitrag.encode.lazy import LazyEncoder
 from arbitrag.encode.similarity import Heads, MultiHead
 from arbitrag.errors import BackendError
-from arbitrag.evaluate.run.deduplication import Sharing
+from arbitrag.evaluate.run.deduplication import Deduplication
 from arbitrag.kit import Kit
 from arbitrag.types import Passage
 
@@ -66,8 +66,8 @@ class Opens(LazyEncoder):
 
 def kits(encoder: Encoder, count: int = 2) -> list[Kit]:
     """Those of several systems for one question."""
-    kit, sharing = Kit.of(Numbers(), encoder=encoder), Sharing()
-    return [sharing.kit(kit).recording() for _ in range(count)]
+    kit, deduplication = Kit.of(Numbers(), encoder=encoder), Deduplication()
+    return [deduplication.kit(kit).recording() for _ in range(count)]
 
 
 async def test_equal_passages_are_encoded_once() -> None:

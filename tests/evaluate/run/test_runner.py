@@ -16,8 +16,8 @@ from runner_parts import Breaks, Numbers, given_plan, methods, numbers
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
 from arbitrag.evaluate.run import runner
 from arbitrag.evaluate.run.plan import entries
-from arbitrag.evaluate.run.runner import Tally, run
-from arbitrag.evaluate.run.store import Plan, Row, Store
+from arbitrag.evaluate.run.runner import Progress, run
+from arbitrag.evaluate.run.store import Row, RunPlan, Store
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm.base import Price
 from arbitrag.testing import FixedRetriever
@@ -35,7 +35,7 @@ class Case:
         self.plan = given_plan([numbers(count)], [Kit.of(self.llm)], methods(*chosen))
         self.store = Store.create(path, self.plan)
 
-    async def run(self, **options: Any) -> Tally:
+    async def run(self, **options: Any) -> Progress:
         return await run(self.store, self.entries, passages="given", **options)
 
     def rows(self, system: str) -> list[Row]:
@@ -55,8 +55,8 @@ def case(path: Path) -> Iterator[Case]:
 
 
 async def test_every_system_answers_every_question(case: Case) -> None:
-    tally = await case.run()
-    assert (tally.total, tally.done, tally.failed, tally.before) == (18, 18, 0, 0)
+    progress = await case.run()
+    assert (progress.total, progress.done, progress.failed, progress.before) == (18, 18, 0, 0)
     assert [row.question for row in case.rows("direct")] == [f"q{n}" for n in range(1, 7)]
     assert [row.answer for row in case.rows("direct")] == [f"memory {n}" for n in range(1, 7)]
     assert [row.answer for row in case.rows("rag")][:2] == ["evidence 1", "memory 2"]
@@ -75,30 +75,36 @@ async def test_shared_calls_are_made_once_and_paid_once(case: Case) -> None:
     assert sorted(case.llm.asked) == sorted(f"{kind} {n}" for n in range(1, 7) for kind in ("direct", "rag"))
     (direct,), (rag,), (margin,) = ([row for row in case.rows(name) if row.question == "q1"] for name in THREE)
     for row in (direct, rag):
-        assert row.alone == row.paid
-    assert direct.alone is not None
-    assert margin.alone is not None
-    assert margin.paid is not None
-    assert rag.alone is not None
+        assert row.standalone == row.incremental
+    assert direct.standalone is not None
+    assert margin.standalone is not None
+    assert margin.incremental is not None
+    assert rag.standalone is not None
     # Two generations that others had asked for, and three requests of two scorings each that nobody else makes.
-    assert (margin.alone.generations, margin.alone.calls, margin.alone.scorings) == (2, 5, 6)
-    assert (margin.paid.generations, margin.paid.calls, margin.paid.scorings) == (0, 3, 6)
-    deduplicated = margin.alone.prompt_tokens - margin.paid.prompt_tokens
-    assert deduplicated == direct.alone.prompt_tokens + rag.alone.prompt_tokens
-    assert margin.alone.completion_tokens == direct.alone.completion_tokens + rag.alone.completion_tokens
-    assert (margin.paid.completion_tokens, margin.alone.cached_tokens, margin.paid.cached_tokens) == (0, 0, 0)
+    assert (margin.standalone.generations, margin.standalone.calls, margin.standalone.scorings) == (2, 5, 6)
+    assert (margin.incremental.generations, margin.incremental.calls, margin.incremental.scorings) == (0, 3, 6)
+    deduplicated = margin.standalone.prompt_tokens - margin.incremental.prompt_tokens
+    assert deduplicated == direct.standalone.prompt_tokens + rag.standalone.prompt_tokens
+    assert margin.standalone.completion_tokens == direct.standalone.completion_tokens + rag.standalone.completion_tokens
+    assert (
+        margin.incremental.completion_tokens,
+        margin.standalone.cached_tokens,
+        margin.incremental.cached_tokens,
+    ) == (0, 0, 0)
 
 
 async def test_money_is_that_of_the_calls_that_were_made(path: Path) -> None:
     case = Case(path, count=2, price=Price(prompt=1_000_000, completion=1_000_000))
-    tally = await case.run()
+    progress = await case.run()
     rows = [row for name in THREE for row in case.rows(name)]
-    assert tally.money == sum(row.paid.money for row in rows if row.paid and row.paid.money is not None)
+    assert progress.money == sum(
+        row.incremental.money for row in rows if row.incremental and row.incremental.money is not None
+    )
     for row in rows:
-        assert row.alone is not None
-        assert row.alone.money == row.alone.prompt_tokens + row.alone.completion_tokens
+        assert row.standalone is not None
+        assert row.standalone.money == row.standalone.prompt_tokens + row.standalone.completion_tokens
     # q2's two answers agree, so TrustMargin asks for nothing that the others did not pay for.
-    (agreed,) = [row.paid for row in case.rows("trustmargin") if row.question == "q2"]
+    (agreed,) = [row.incremental for row in case.rows("trustmargin") if row.question == "q2"]
     assert agreed is not None
     assert (agreed.money, agreed.calls) == (0.0, 0)
     case.store.close()
@@ -109,9 +115,9 @@ async def test_alone_is_what_a_run_of_that_system_costs(path: Path, tmp_path: Pa
     await case.run()
     await single.run()
     for row, only in zip(case.rows("trustmargin"), single.rows("trustmargin"), strict=True):
-        assert row.alone is not None
-        assert only.paid is not None
-        assert replace(row.alone, seconds=0) == replace(only.paid, seconds=0)
+        assert row.standalone is not None
+        assert only.incremental is not None
+        assert replace(row.standalone, seconds=0) == replace(only.incremental, seconds=0)
     for each in (case, single):
         each.store.close()
 
@@ -119,8 +125,8 @@ async def test_alone_is_what_a_run_of_that_system_costs(path: Path, tmp_path: Pa
 def numbers_of(row: Row) -> Row:
     """What must not depend on how many rows are under way: all but the time, who paid for what is shared, and how many
     calls a row that failed had made by then."""
-    assert row.alone is not None
-    return replace(row, alone=None if row.error else replace(row.alone, seconds=0), paid=None)
+    assert row.standalone is not None
+    return replace(row, standalone=None if row.error else replace(row.standalone, seconds=0), incremental=None)
 
 
 async def test_the_numbers_are_the_same_with_one_and_with_64_under_way(tmp_path: Path) -> None:
@@ -128,12 +134,12 @@ async def test_the_numbers_are_the_same_with_one_and_with_64_under_way(tmp_path:
     for width in (1, 64):
         case = Case(tmp_path / f"{width}.db", count=40, steps=3)
         case.llm.down = {"7": BackendError("down"), "20": BackendError("out")}
-        tally = await case.run(concurrency=width)
+        progress = await case.run(concurrency=width)
         assert (case.llm.most_at_a_time > 2) == (width > 1)
         rows = [row for name in THREE for row in case.rows(name)]
         found.append([numbers_of(row) for row in rows])
-        paid.append(sum(row.paid.prompt_tokens for row in rows if row.paid))
-        assert (tally.done, tally.failed) == (120, 6)
+        paid.append(sum(row.incremental.prompt_tokens for row in rows if row.incremental))
+        assert (progress.done, progress.failed) == (120, 6)
         case.store.close()
     assert found[0] == found[1]
     assert paid[0] == paid[1]
@@ -148,30 +154,30 @@ async def test_no_more_rows_are_under_way_than_asked_for(path: Path, width: int)
 
 
 async def test_a_run_goes_on_where_it_stopped_and_asks_nothing_twice(case: Case) -> None:
-    seen: list[Tally] = []
+    seen: list[Progress] = []
 
-    def stop(tally: Tally) -> None:
-        seen.append(tally)
-        if tally.done == 7:
+    def stop(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.done == 7:
             raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
         await case.run(concurrency=1, show=stop)
-    assert [tally.done for tally in seen] == list(range(1, 8))
+    assert [progress.done for progress in seen] == list(range(1, 8))
     before = {name: case.rows(name) for name in THREE}
     assert sum(map(len, before.values())) == 7
     case.llm.asked.clear()
-    tally = await case.run()
-    assert (tally.total, tally.done, tally.before) == (11, 11, 7)
+    progress = await case.run()
+    assert (progress.total, progress.done, progress.before) == (11, 11, 7)
     assert all(row in case.rows(name) for name, rows in before.items() for row in rows)
     assert sorted(case.llm.asked) == sorted(f"{kind} {n}" for n in range(3, 7) for kind in ("direct", "rag"))
-    assert await case.run() == Tally(total=0, before=18)
+    assert await case.run() == Progress(total=0, before=18)
 
 
 async def test_failed_rows_are_counted_and_stay_until_they_are_retried(case: Case) -> None:
     case.llm.down = {"3": BackendError("the server is down"), "4": ValueError("4?")}
-    tally = await case.run()
-    assert (tally.done, tally.failed) == (18, 6)
+    progress = await case.run()
+    assert (progress.done, progress.failed) == (18, 6)
     failed = [row for row in case.rows("rag") if row.error]
     assert [(row.question, row.error, row.strategy) for row in failed] == [
         ("q3", "BackendError: the server is down", None),
@@ -192,19 +198,26 @@ async def test_a_failure_keeps_what_it_cost_and_a_retry_adds_to_it(path: Path) -
     case = Case(path, count=1, chosen=("direct",))
     case.entries = entries([Breaks()], [Kit.of(case.llm)])
     case.store.extend(replace(case.plan, systems=[case.entries[0].system]))
-    tally = await case.run()
+    progress = await case.run()
     (row,) = case.rows("breaks")
     assert row.error == "KeyError: 'no such place'"
-    assert row.alone is not None
-    assert row.paid is not None
-    assert (row.paid.calls, row.paid.prompt_tokens) == (1, tally.tokens - row.paid.completion_tokens)
+    assert row.standalone is not None
+    assert row.incremental is not None
+    assert (row.incremental.calls, row.incremental.prompt_tokens) == (
+        1,
+        progress.tokens - row.incremental.completion_tokens,
+    )
     again = await case.run(retry=True)
     (twice,) = case.rows("breaks")
-    assert twice.paid is not None
-    assert (twice.attempts, twice.paid.calls, twice.paid.prompt_tokens) == (2, 2, 2 * row.paid.prompt_tokens)
-    assert twice.alone is not None
-    assert twice.alone.calls == 1
-    assert again.tokens == tally.tokens
+    assert twice.incremental is not None
+    assert (twice.attempts, twice.incremental.calls, twice.incremental.prompt_tokens) == (
+        2,
+        2,
+        2 * row.incremental.prompt_tokens,
+    )
+    assert twice.standalone is not None
+    assert twice.standalone.calls == 1
+    assert again.tokens == progress.tokens
     case.store.close()
 
 
@@ -220,17 +233,17 @@ async def test_whatever_a_method_does_is_a_failed_row(path: Path, how: str, erro
     case = Case(path, count=2, chosen=("direct",))
     case.entries = entries([Breaks(how), *methods("direct")], [Kit.of(case.llm)])
     case.store.extend(replace(case.plan, systems=[entry.system for entry in case.entries]))
-    tally = await case.run()
-    assert (tally.done, tally.failed) == (4, 2)
+    progress = await case.run()
+    assert (progress.done, progress.failed) == (4, 2)
     assert all(row.error.startswith(error) for row in case.rows(f"breaks how={how}"))
     case.store.close()
 
 
 async def test_a_run_that_is_cancelled_stops_and_keeps_its_rows(case: Case) -> None:
-    task: asyncio.Task[Tally]
+    task: asyncio.Task[Progress]
 
-    def stop(tally: Tally) -> None:
-        if tally.done == 5:
+    def stop(progress: Progress) -> None:
+        if progress.done == 5:
             task.cancel()
 
     task = asyncio.ensure_future(case.run(concurrency=2, show=stop))
@@ -310,8 +323,8 @@ async def test_retrieved_passages_are_looked_up_once_for_all_systems(path: Path)
     retriever = Counting([Passage("the fact", id="p")])
     case = Case(path)
     case.entries = entries(methods(*THREE), [Kit.of(case.llm, retriever)])
-    tally = await run(case.store, case.entries, passages="retrieved")
-    assert (tally.failed, retriever.asked) == (0, 6)
+    progress = await run(case.store, case.entries, passages="retrieved")
+    assert (progress.failed, retriever.asked) == (0, 6)
     case.store.close()
 
 
@@ -327,7 +340,7 @@ async def test_a_full_disk_stops_the_run_and_keeps_its_rows(case: Case) -> None:
     await case.run(concurrency=1, sets=[])
     pages = case.store._all("PRAGMA page_count")[0][0]
     case.store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-    seen: list[Tally] = []
+    seen: list[Progress] = []
     wide = "x" * 20_000
     case.llm.down = {str(n): BackendError(wide) for n in range(2, 7)}
     with pytest.raises(DataError, match="the disk is full; what it holds is kept"):
@@ -344,13 +357,13 @@ async def test_a_plan_needs_passages_of_its_own_when_they_are_to_be_given() -> N
     bare = replace(numbers(3), items=[replace(item, passages=None) for item in numbers(3).items])
     with pytest.raises(DataError, match=r"rag is to read the passages of the set numbers, and 3 of its 3 questions"):
         given_plan([bare], [kit], methods("direct", "rag"))
-    assert isinstance(given_plan([bare], [kit], methods("direct")), Plan)
+    assert isinstance(given_plan([bare], [kit], methods("direct")), RunPlan)
 
 
 async def test_threads_take_short_turns_while_rows_are_made(case: Case) -> None:
     before = sys.getswitchinterval()
     seen: list[float] = []
-    await case.run(show=lambda tally: seen.append(sys.getswitchinterval()))
+    await case.run(show=lambda progress: seen.append(sys.getswitchinterval()))
     assert seen == pytest.approx([runner.TURN_S] * 18)
     assert sys.getswitchinterval() == before
     sys.setswitchinterval(runner.TURN_S / 2)
@@ -362,7 +375,7 @@ async def test_threads_take_short_turns_while_rows_are_made(case: Case) -> None:
 
 
 def test_the_tally_adds_up() -> None:
-    row = Row("a", "b", "c", paid=Usage(prompt_tokens=105, cached_tokens=100, completion_tokens=2, money=0.25))
-    tally = Tally(total=4).plus(row, 2.0).plus(replace(row, error="x", paid=None), 4.0)
-    assert (tally.done, tally.failed, tally.tokens, tally.money, tally.rate) == (2, 1, 7, 0.25, 0.5)
-    assert Tally(total=4).rate == 0.0
+    row = Row("a", "b", "c", incremental=Usage(prompt_tokens=105, cached_tokens=100, completion_tokens=2, money=0.25))
+    progress = Progress(total=4).plus(row, 2.0).plus(replace(row, error="x", incremental=None), 4.0)
+    assert (progress.done, progress.failed, progress.tokens, progress.money, progress.rate) == (2, 1, 7, 0.25, 0.5)
+    assert Progress(total=4).rate == 0.0

@@ -18,7 +18,7 @@ import pytest
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.questions import Item, QuestionSet
 from arbitrag.evaluate.run import runfile
-from arbitrag.evaluate.run.store import Plan, Row, Store, System
+from arbitrag.evaluate.run.store import Row, RunPlan, Store, System
 from arbitrag.types import Passage, Question, Strategy, Usage
 
 MILL = Passage("The mill burnt down in 1802.", id="p1", title="Mill", metadata={"language": "en"}, score=2.5)
@@ -44,7 +44,7 @@ CONDITIONS = {
     "limits": {"context_tokens": 2048, "answer_tokens": 32},
     "prompts": {"lab": {"rag/answer": "f0"}},
 }
-PLAN = Plan((DIRECT, STRICT), (MILLS,), CONDITIONS, {"arbitrag": "0.1", "command": "arbitrag bench run"})
+PLAN = RunPlan((DIRECT, STRICT), (MILLS,), CONDITIONS, {"arbitrag": "0.1", "command": "arbitrag bench run"})
 COST = Usage(generations=1, calls=1, steps=1, prompt_tokens=48, cached_tokens=8, completion_tokens=3, seconds=0.25)
 ANSWERED = Row(
     "direct",
@@ -54,8 +54,8 @@ ANSWERED = Row(
     Strategy.MEMORY,
     "only memory was asked",
     scores={"margin": -0.5},
-    alone=COST,
-    paid=replace(COST, money=0.002),
+    standalone=COST,
+    incremental=replace(COST, money=0.002),
     attempts=2,
     cut=1,
     parse_failures=4,
@@ -113,7 +113,7 @@ def test_systems_and_sets_may_join_and_a_second_model_puts_the_model_into_every_
     other = replace(DIRECT, model="openai:x", identity="x")
     wells = QuestionSet("wells", ITEMS[:1])
     prompts = {"prompts": {"lab": {"new/one": "aa"}, "openai:x": {"rag/answer": "bb"}}}
-    store.extend(Plan((other,), (wells, MILLS), {**CONDITIONS, **prompts}))
+    store.extend(RunPlan((other,), (wells, MILLS), {**CONDITIONS, **prompts}))
     assert [system.name for system in store.systems] == [
         "direct @ lab",
         "trustmargin threshold=-1.0 @ lab",
@@ -154,7 +154,7 @@ def test_systems_and_sets_may_join_and_a_second_model_puts_the_model_into_every_
         ),
     ],
 )
-def test_another_plan_for_the_same_file_is_refused_with_what_differs(store: Store, plan: Plan, differs: str) -> None:
+def test_another_plan_for_the_same_file_is_refused_with_what_differs(store: Store, plan: RunPlan, differs: str) -> None:
     store.record(ANSWERED)
     before = (store.meta, store.systems, list(store.rows("mills", "direct")))
     with pytest.raises(UsageError) as error:

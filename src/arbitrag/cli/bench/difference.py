@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from arbitrag.evaluate.metrics.answers import METRICS
-from arbitrag.evaluate.report.difference import Change, Difference, Moved, SetDifference
+from arbitrag.evaluate.report.difference import Change, RunDifference, SetDifference, SystemChange
 from arbitrag.evaluate.report.formats import plain_table
 from arbitrag.evaluate.report.tables import NOTHING, Table, name, p_words, percent, ranged
 from arbitrag.text import one_line
@@ -15,7 +15,7 @@ _VALUE = 60  # characters of a setting
 _HASH = re.compile(r"\b[0-9a-f]{12,64}\b")
 
 
-def told(found: Difference, width: int) -> str:
+def told(found: RunDifference, width: int) -> str:
     """The changes, and for each set how the systems moved, on lines of ``width`` columns where they can be."""
     names = (name(found.before), name(found.after))
     lines = ["What changed", *_changes(found.changes, names, width)]
@@ -86,7 +86,7 @@ def _set(each: SetDifference, names: tuple[str, str], width: int) -> Iterator[st
         yield from _flips(moved, each.judge)
 
 
-def _flips(moved: Moved, judge: str) -> Iterator[str]:
+def _flips(moved: SystemChange, judge: str) -> Iterator[str]:
     title = METRICS[judge].title
     for count, what, ids in (
         (moved.gained, "became right", moved.gained_ids),

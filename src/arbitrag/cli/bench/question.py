@@ -132,7 +132,8 @@ def _verdict(row: Row, verdict: Mapping[str, Any] | None, width: int) -> Iterato
         yield f"Why       {one_line(row.why, 1000)}"
     else:
         yield render(from_plain(Verdict, verdict), width)
+    if row.incremental is not None and row.incremental != row.standalone:
+        label = "Cost" if verdict is None else ""
+        yield f"{label:<10}incremental: {row.incremental.in_words()}"
     if row.scores:
         yield f"Scores    {', '.join(f'{one_line(key)} {value:.3f}' for key, value in row.scores.items())}"
-    if row.paid is not None and row.paid != row.alone:
-        yield f"Paid      {row.paid.in_words()}"

@@ -14,7 +14,7 @@ from arbitrag.cli.options import AsJson
 from arbitrag.evaluate.metrics.answers import METRICS
 
 if TYPE_CHECKING:
-    from arbitrag.evaluate.report.per_question import View
+    from arbitrag.evaluate.report.per_question import QuestionList
     from arbitrag.evaluate.report.report import Report
 
 REPORT = """\
@@ -25,7 +25,7 @@ SHOW = "arbitrag bench show mine.db --question q1"
 DIFF = "arbitrag bench diff before.db after.db"
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     TEXT = "text"
     MD = "md"
     CSV = "csv"
@@ -48,7 +48,7 @@ Seed = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Of the boot
 
 def report(
     path: File,
-    format: Annotated[Format, typer.Option("--format", help="What to make of it.")] = Format.TEXT,
+    format: Annotated[ReportFormat, typer.Option("--format", help="What to make of it.")] = ReportFormat.TEXT,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there instead of printing it.")
     ] = None,
@@ -79,10 +79,10 @@ def report(
     from arbitrag.storage.files import check_writable
 
     if html is not None:
-        if out is not None or as_json or format not in (Format.TEXT, Format.HTML):
+        if out is not None or as_json or format not in (ReportFormat.TEXT, ReportFormat.HTML):
             raise UsageError("--html FILE is --format html -o FILE; leave --format, -o and --json out beside it")
-        format, out = Format.HTML, html
-    if as_json and format not in (Format.TEXT, Format.JSON):
+        format, out = ReportFormat.HTML, html
+    if as_json and format not in (ReportFormat.TEXT, ReportFormat.JSON):
         raise UsageError(f"--json and --format {format.value} exclude each other; give one of them")
     if out is not None:
         check_writable(out)
@@ -101,11 +101,11 @@ def report(
             show=show,
         )
         seen = None
-        if format is Format.HTML and not as_json:
-            from arbitrag.evaluate.report.per_question import views
+        if format is ReportFormat.HTML and not as_json:
+            from arbitrag.evaluate.report.per_question import question_lists
 
-            seen = views(store, made)
-    _tell(made, Format.JSON if as_json else format, out, seen)
+            seen = question_lists(store, made)
+    _tell(made, ReportFormat.JSON if as_json else format, out, seen)
 
 
 def show(
@@ -161,26 +161,26 @@ def diff(
         say(told(found, width()))
 
 
-def _tell(made: Report, format: Format, out: Path | None, seen: Mapping[str, View] | None) -> None:
+def _tell(made: Report, format: ReportFormat, out: Path | None, seen: Mapping[str, QuestionList] | None) -> None:
     import json
 
     from arbitrag.cli.terminal.output import say, say_json, width
     from arbitrag.evaluate.report.formats import comma_separated, markdown, text
     from arbitrag.storage.files import write_text
 
-    if format is Format.JSON and out is None:
+    if format is ReportFormat.JSON and out is None:
         say_json(made.to_dict())
         return
-    if format is Format.HTML:
+    if format is ReportFormat.HTML:
         from arbitrag.evaluate.report.page import page
 
         shown = page(made, seen)
-    elif format is Format.JSON:
+    elif format is ReportFormat.JSON:
         shown = json.dumps(made.to_dict(), ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-    elif format is Format.TEXT:
+    elif format is ReportFormat.TEXT:
         shown = text(made, width() if out is None else 100) + "\n"
     else:
-        shown = markdown(made) if format is Format.MD else comma_separated(made)
+        shown = markdown(made) if format is ReportFormat.MD else comma_separated(made)
     if out is None:
         say(shown.removesuffix("\n"))
     else:

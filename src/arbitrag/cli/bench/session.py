@@ -20,7 +20,7 @@ from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.run.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.run.provenance import provenance
-from arbitrag.evaluate.run.runner import Tally, check_all, run
+from arbitrag.evaluate.run.runner import Progress, check_all, run
 from arbitrag.evaluate.run.store import Store
 from arbitrag.llm.budget import Budget
 from arbitrag.methods import method_from
@@ -51,7 +51,7 @@ class Session:
     store: Store | None = None
     llms: Sequence[str] = ()  # the models of this session
     typed: frozenset[str] = frozenset()  # methods that a person typed
-    tally: Tally = field(default=Tally(0))
+    tally: Progress = field(default=Progress(0))
     found: FromFile | None = None  # the mark of the models that were typed, where a found file of settings names them
     _unfinished: tuple[int, float] = (0, 0.0)
 
@@ -199,7 +199,7 @@ class Session:
             sources, self.options, passages=passages, prices=prices, concurrency=self.concurrency
         ) as kits:
             if self.budget is not None and self.store is not None:
-                self.budget.tokens, self.budget.money = self.store.paid()
+                self.budget.tokens, self.budget.money = self.store.spent()
             taking_part = [entry for llm, kit in zip(llms, kits, strict=True) for entry in entries(chosen[llm], [kit])]
             addresses = {kit.llm.backend.name: shown(llm) for llm, kit in zip(llms, kits, strict=True)}
             made = plan(
@@ -233,7 +233,7 @@ class Session:
         assert self.store is not None
         with progress("Answering") as show:
 
-            def told(tally: Tally) -> None:
+            def told(tally: Progress) -> None:
                 self.tally = tally
                 show(tally.done, tally.total, noted(tally))
 
@@ -256,7 +256,7 @@ class Session:
         """Keep in the run what was spent on rows that did not end, so that the next session's limit counts it."""
         if self.store is None or self.budget is None:
             return
-        tokens, money = self.store.paid()
+        tokens, money = self.store.spent()
         self._unfinished = max(0, self.budget.tokens - tokens), max(0.0, self.budget.money - money)
         if any(self._unfinished):
             self.store.note("unfinished", dict(zip(("tokens", "money"), self._unfinished, strict=True)))
@@ -327,7 +327,7 @@ def _check_passages(methods: Sequence[Method], sets: Sequence[QuestionSet]) -> N
     )
 
 
-def noted(tally: Tally) -> str:
+def noted(tally: Progress) -> str:
     """Rate, failures, tokens and money in a few words."""
     parts = [f"{tally.rate:.1f}/s"]
     if tally.failed:

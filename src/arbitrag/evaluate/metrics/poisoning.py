@@ -49,7 +49,7 @@ def attack_success(
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class FilteredPassage:
     """A passage after a filter: what it is, and whether the filter kept it."""
 
     poisoned: bool
@@ -100,7 +100,7 @@ class Detection:
         return share(self.empty, self.questions)
 
 
-def detection(questions: Sequence[Sequence[Sorted]]) -> Detection:
+def detection(questions: Sequence[Sequence[FilteredPassage]]) -> Detection:
     """Count what a filter did with the passages of each question (TrustRAG, table 2)."""
     filled = [passages for passages in questions if passages]
     outcomes = [(each.poisoned, each.kept) for passages in filled for each in passages]

@@ -81,7 +81,7 @@ def refusals(answered: Sequence[bool], right: Sequence[bool], failed: int = 0) -
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class RiskCoveragePoint:
     """What comes of answering only at ``threshold`` or above: the share of all questions, and that of wrong answers."""
 
     threshold: float
@@ -100,7 +100,7 @@ class RiskCoverage:
 
     questions: int
     answered: int
-    points: tuple[Point, ...]
+    points: tuple[RiskCoveragePoint, ...]
     area: float | None
 
 
@@ -120,7 +120,9 @@ def risk_coverage(right: Sequence[bool], confidence: Sequence[float | None]) -> 
     thresholds, group, sizes = np.unique(-sure, return_inverse=True, return_counts=True)
     seen, wrong = np.cumsum(sizes), np.cumsum(np.bincount(group, 1 - good, len(sizes)))
     rows = zip((-thresholds).tolist(), (seen / max(1, questions)).tolist(), (wrong / seen).tolist(), strict=True)
-    return RiskCoverage(questions, len(sure), tuple(Point(*row) for row in rows), risk_area(right, confidence))
+    return RiskCoverage(
+        questions, len(sure), tuple(RiskCoveragePoint(*row) for row in rows), risk_area(right, confidence)
+    )
 
 
 def risk_area(right: Sequence[bool], confidence: Sequence[float | None]) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.report.report import SIGNIFICANT, SetReport
-from arbitrag.evaluate.report.statistics import Figures, Pair
+from arbitrag.evaluate.report.statistics import Pair, SystemStatistics
 from arbitrag.text import one_line
 
 FEW = 30  # questions; below that intervals are somewhat too narrow
@@ -19,10 +19,10 @@ _NAMES = 6  # systems that are named one by one
 
 def conclusion(found: SetReport) -> tuple[str, ...]:
     """The answer first, then what it rests on; a sentence or two each."""
-    if not found.figures or not found.compared:
+    if not found.statistics or not found.compared:
         return ("Nothing can be said yet: no question has been answered by every system.",)
     metric = found.judge if found.judge in found.metrics else found.metrics[0]
-    ranked = sorted(found.figures, key=lambda each: -_mean(each, metric))
+    ranked = sorted(found.statistics, key=lambda each: -_mean(each, metric))
     first = ranked[0]
     level = [each for each in ranked if _mean(each, metric) == _mean(first, metric)]
     others = [each for each in ranked if each not in level]
@@ -30,7 +30,7 @@ def conclusion(found: SetReport) -> tuple[str, ...]:
     return (_best(found, metric, level, others), *([cheaper] if cheaper else []), *_caveats(found, ranked))
 
 
-def _best(found: SetReport, metric: str, level: Sequence[Figures], others: Sequence[Figures]) -> str:
+def _best(found: SetReport, metric: str, level: Sequence[SystemStatistics], others: Sequence[SystemStatistics]) -> str:
     """Of the systems that are ``level`` at the highest mean, and the others."""
     first = level[0]
     score = f"{_names(level)} at {_percent(_mean(first, metric))} by {METRICS[metric].title}"
@@ -53,7 +53,7 @@ def _best(found: SetReport, metric: str, level: Sequence[Figures], others: Seque
     return f"Highest: {score}, significantly above {_names(below)}{apart}."
 
 
-def _cheaper(found: SetReport, metric: str, first: Figures, others: Sequence[Figures]) -> str:
+def _cheaper(found: SetReport, metric: str, first: SystemStatistics, others: Sequence[SystemStatistics]) -> str:
     """The cheapest system that the first is not significantly above, where it costs at most half."""
     cost = tokens_of(first)
     equal = [each for each in others if not _significant(found, metric, first, each) and tokens_of(each) is not None]
@@ -66,7 +66,7 @@ def _cheaper(found: SetReport, metric: str, first: Figures, others: Sequence[Fig
     return f"Of these, {_name(cheapest)} takes {spent:,.0f} tokens a question, and {_name(first)} {cost:,.0f}."
 
 
-def _caveats(found: SetReport, ranked: Sequence[Figures]) -> list[str]:
+def _caveats(found: SetReport, ranked: Sequence[SystemStatistics]) -> list[str]:
     lines = []
     if found.compared < FEW:
         lines.append(f"Only {found.compared:,} questions: intervals are too narrow, and little can be told apart.")
@@ -84,24 +84,24 @@ def _caveats(found: SetReport, ranked: Sequence[Figures]) -> list[str]:
     return lines
 
 
-def tokens_of(found: Figures) -> float | None:
+def tokens_of(found: SystemStatistics) -> float | None:
     """Uncached prompt tokens and completion tokens per question, of the standalone cost."""
-    counts = (found.alone.each.get(name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens"))
+    counts = (found.standalone.each.get(name) for name in ("prompt_tokens", "cached_tokens", "completion_tokens"))
     prompt, cached, completion = counts
     return None if prompt is None or cached is None or completion is None else prompt - cached + completion
 
 
-def _significant(found: SetReport, metric: str, first: Figures, other: Figures) -> bool:
+def _significant(found: SetReport, metric: str, first: SystemStatistics, other: SystemStatistics) -> bool:
     pair = found.pair(metric, first.system, other.system)
     return pair is not None and pair.p_holm <= SIGNIFICANT and _mean(first, metric) > _mean(other, metric)
 
 
-def _p(found: SetReport, metric: str, first: Figures, other: Figures) -> float:
+def _p(found: SetReport, metric: str, first: SystemStatistics, other: SystemStatistics) -> float:
     pair: Pair | None = found.pair(metric, first.system, other.system)
     return 1.0 if pair is None else pair.p_holm
 
 
-def _mean(found: Figures, metric: str) -> float:
+def _mean(found: SystemStatistics, metric: str) -> float:
     return found.metrics[metric].mean or 0.0
 
 
@@ -109,11 +109,11 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def _name(found: Figures) -> str:
+def _name(found: SystemStatistics) -> str:
     return one_line(found.system, 80)
 
 
-def _names(systems: Sequence[Figures]) -> str:
+def _names(systems: Sequence[SystemStatistics]) -> str:
     names = [_name(each) for each in systems]
     rest = len(names) - _NAMES
     if rest > 1:

@@ -19,7 +19,7 @@ import numpy as np
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.metrics.significance import Interval, compare, holm
-from arbitrag.evaluate.report.measure import Measured, Run, measure
+from arbitrag.evaluate.report.measure import MeasuredSet, RunResults, measure
 from arbitrag.evaluate.report.report import SIGNIFICANT, digest_of, named, plain_of
 from arbitrag.evaluate.report.statistics import LEVEL, p_between, resamples_for
 from arbitrag.serialization import to_plain
@@ -41,7 +41,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class MetricChange:
     """One metric of one system, in both runs, over the same questions; ``difference`` is after - before.
 
     ``p_holm`` is adjusted for all systems of the set. It is ``noise`` as far as one can tell where that is
@@ -58,7 +58,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class SystemChange:
     """A system that is in both runs. ``gained`` and ``lost`` count the questions that became right or wrong by the
     judging metric; their first ids follow."""
 
@@ -66,7 +66,7 @@ class Moved:
     questions: int
     failed_before: int
     failed_after: int
-    shifts: tuple[Shift, ...]
+    shifts: tuple[MetricChange, ...]
     gained: int
     lost: int
     gained_ids: tuple[str, ...]
@@ -85,11 +85,11 @@ class SetDifference:
     identical: int
     judge: str
     resamples: int
-    systems: tuple[Moved, ...]
+    systems: tuple[SystemChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class RunDifference:
     before: str
     after: str
     changes: tuple[Change, ...]
@@ -102,8 +102,8 @@ class Difference:
 
 
 def difference(
-    before: Run,
-    after: Run,
+    before: RunResults,
+    after: RunResults,
     *,
     names: tuple[str, str] = ("", ""),
     metrics: Sequence[str] = (),
@@ -111,7 +111,7 @@ def difference(
     systems: Sequence[str] = (),
     resamples: int | None = None,
     seed: int = 0,
-) -> Difference:
+) -> RunDifference:
     """Compare two runs.
 
     Raises:
@@ -121,7 +121,7 @@ def difference(
     both_systems = named("system", systems, _both([s.name for s in before.systems], [s.name for s in after.systems]))
     matched = _matched(before.sets, after.sets)
     both_sets = named("question set", sets, list(matched))
-    return Difference(
+    return RunDifference(
         *names,
         tuple(_changes(before, after)),
         tuple(_set(before, after, (each, matched[each]), both_systems, metrics, resamples, seed) for each in both_sets),
@@ -139,7 +139,7 @@ def _matched(before: Sequence[str], after: Sequence[str]) -> dict[str, str]:
     return {name: name for name in _both(before, after)}
 
 
-def _changes(before: Run, after: Run) -> Iterator[Change]:
+def _changes(before: RunResults, after: RunResults) -> Iterator[Change]:
     """Settings, versions, prompts and sets that differ, then systems."""
     yield from _unequal(_conditions(before), _conditions(after))
     yield from _prompts(before, after)
@@ -156,7 +156,7 @@ def _changes(before: Run, after: Run) -> Iterator[Change]:
             yield from _unequal(_flat(_of_system(left[name])), _flat(_of_system(right[name])), f"{name}: ")
 
 
-def _prompts(before: Run, after: Run) -> Iterator[Change]:
+def _prompts(before: RunResults, after: RunResults) -> Iterator[Change]:
     """Prompt files that differ, by name, with the lines that do; once for all models that they differ alike for."""
     found: dict[tuple[str, str | None, str | None], list[str]] = {}
     left, right = (plain_of(run.meta).get("prompts") or {} for run in (before, after))
@@ -180,7 +180,7 @@ def _text_difference(before: str | None, after: str | None) -> tuple[str, ...]:
     return tuple(told if rest <= 1 else [*told[:DIFF_LINES], f"… and {rest} more lines"])
 
 
-def _questions(before: Run, after: Run, name: str) -> tuple[str, ...]:
+def _questions(before: RunResults, after: RunResults, name: str) -> tuple[str, ...]:
     """What differs between two sets of one name, in counts and ids."""
     if name not in before.sets or name not in after.sets:
         return ()
@@ -203,7 +203,7 @@ def _of_system(system: Any) -> dict[str, Any]:
     return {"method": system.method, "model": system.model, "identity": system.identity, **plain_of(system.settings)}
 
 
-def _conditions(run: Run) -> dict[str, str]:
+def _conditions(run: RunResults) -> dict[str, str]:
     return _flat({key: value for key, value in plain_of(run.meta).items() if key not in _PASSING})
 
 
@@ -224,8 +224,8 @@ def _flat(values: Mapping[str, Any], within: str = "") -> dict[str, str]:
 
 
 def _set(
-    before: Run,
-    after: Run,
+    before: RunResults,
+    after: RunResults,
     names: tuple[str, str],
     systems: Sequence[str],
     metrics: Sequence[str],
@@ -251,12 +251,12 @@ def _set(
     return SetDifference(*names, same, sizes[0], sizes[1], identical, judge, number, _adjusted(found))
 
 
-def _identical(before: Run, after: Run, names: tuple[str, str]) -> Collection[str]:
+def _identical(before: RunResults, after: RunResults, names: tuple[str, str]) -> Collection[str]:
     there = {item.id: item for item in after.items(names[1])}
     return {item.id for item in before.items(names[0]) if there.get(item.id) == item}
 
 
-def _moved(system: str, first: Measured, second: Measured, resamples: int, seed: int) -> Moved:
+def _moved(system: str, first: MeasuredSet, second: MeasuredSet, resamples: int, seed: int) -> SystemChange:
     """The p are not adjusted yet."""
     places = {item.id: place for place, item in enumerate(second.items)}
     pairs = [(place, places[item.id]) for place, item in enumerate(first.items) if item.id in places]
@@ -268,13 +268,15 @@ def _moved(system: str, first: Measured, second: Measured, resamples: int, seed:
         p = p_between(metric, now, was, resamples, seed)
         means = drawn.means
         shifts.append(
-            Shift(metric.name, means["was"].mean, means["now"].mean, drawn.differences["now", "was"], p, p, False)
+            MetricChange(
+                metric.name, means["was"].mean, means["now"].mean, drawn.differences["now", "was"], p, p, False
+            )
         )
     was_right, is_right = first.right[system][left], second.right[system][right]
     ids = [first.items[place].id for place in left.tolist()]
     gained = [ids[place] for place in np.flatnonzero(is_right & ~was_right).tolist()]
     lost = [ids[place] for place in np.flatnonzero(was_right & ~is_right).tolist()]
-    return Moved(
+    return SystemChange(
         system,
         len(pairs),
         int(first.rows[system].failed[left].sum()),
@@ -287,14 +289,14 @@ def _moved(system: str, first: Measured, second: Measured, resamples: int, seed:
     )
 
 
-def _adjusted(found: Sequence[Moved]) -> tuple[Moved, ...]:
+def _adjusted(found: Sequence[SystemChange]) -> tuple[SystemChange, ...]:
     """With p adjusted by Holm, for each metric over all systems."""
     adjusted = {
         metric: iter(holm([shift.p for each in found for shift in each.shifts if shift.metric == metric]))
         for metric in METRICS
     }
 
-    def told(shift: Shift) -> Shift:
+    def told(shift: MetricChange) -> MetricChange:
         p = next(adjusted[shift.metric])
         return replace(shift, p_holm=p, noise=p > SIGNIFICANT)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from arbitrag.evaluate.metrics.significance import Interval
 from arbitrag.evaluate.report.report import Report
-from arbitrag.evaluate.report.statistics import Answered, Attack, Figures, Ordered
+from arbitrag.evaluate.report.statistics import Answered, Attack, Ordered, SystemStatistics
 from arbitrag.evaluate.report.tables import NOTHING, Table, heading, name, tables
 from arbitrag.text import one_line
 
@@ -93,8 +93,8 @@ def _cell(value: Any) -> Any:
 
 def _rows(report: Report) -> Iterator[tuple[Any, ...]]:
     for each in report.sets:
-        for found in each.figures:
-            for figure, value, low, high, questions in _figures(found):
+        for found in each.statistics:
+            for figure, value, low, high, questions in _statistics(found):
                 yield each.name, found.system, "", figure, value, low, high, questions
         for pair in each.pairs:
             where = (each.name, pair.left, pair.right)
@@ -110,7 +110,7 @@ def _rows(report: Report) -> Iterator[tuple[Any, ...]]:
                 yield each.name, system, "", f"{part.kind} {part.name}", score, None, None, part.questions
 
 
-def _figures(found: Figures) -> Iterator[tuple[str, Any, float | None, float | None, int]]:
+def _statistics(found: SystemStatistics) -> Iterator[tuple[str, Any, float | None, float | None, int]]:
     for metric, interval in found.metrics.items():
         yield metric, *_interval(interval)
     for figure in ("rows", "failed", "retried", "cut", "parse_failures", "unread"):
@@ -119,7 +119,7 @@ def _figures(found: Figures) -> Iterator[tuple[str, Any, float | None, float | N
         yield from ((figure, value, None, None, found.questions) for figure, value in _fields(part))
     if found.sources is not None:
         yield "source accuracy", found.sources.accuracy, None, None, found.sources.questions
-    for which, cost in (("alone", found.alone), ("paid", found.paid)):
+    for which, cost in (("standalone", found.standalone), ("incremental", found.incremental)):
         yield from ((f"{which} {each}", value, None, None, cost.questions) for each, value in cost.each.items())
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arbitrag.evaluate.run.store import System
 
 
-class Asked(Protocol):
+class RunMetadata(Protocol):
     """What was asked in a run, and whom; ``evaluate.run.store.Store`` is one."""
 
     @property
@@ -42,7 +42,7 @@ class Asked(Protocol):
     def items(self, set: str, *, passages: bool = True) -> Sequence[Item]: ...
 
 
-class Run(Asked, Protocol):
+class RunResults(RunMetadata, Protocol):
     """What a report reads of a run."""
 
     def columns(self, set: str, system: str, score: str = "") -> Columns: ...
@@ -78,7 +78,7 @@ def judge(metrics: Sequence[Metric]) -> Metric:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSet:
     """A set as several systems answered it: the questions that all of them have a row for, in the order of the set.
 
     ``counts`` are each system's rows before that; a system without any is in ``waiting`` and compared with nobody.
@@ -107,14 +107,14 @@ class Measured:
 
 
 def measure(
-    run: Run,
+    run: RunResults,
     name: str,
     systems: Sequence[str],
     *,
     metrics: Sequence[str] = (),
     confidence: str = "confidence",
     only: Collection[str] | None = None,
-) -> Measured:
+) -> MeasuredSet:
     """Score every row of a set, ``only`` of the questions with these ids where given.
 
     Raises:
@@ -136,7 +136,7 @@ def measure(
     judging = judge(named)
     used = (*named, judging) if judging not in named else named
     compared = {system: _only(common, rows) for system, rows in found.items()}
-    return Measured(
+    return MeasuredSet(
         name,
         int(wanted.sum()),
         asked,

@@ -18,7 +18,7 @@ from arbitrag.evaluate.metrics.significance import Interval
 from arbitrag.evaluate.report.conclusion import conclusion
 from arbitrag.evaluate.report.formats import about
 from arbitrag.evaluate.report.pages import rendered
-from arbitrag.evaluate.report.per_question import View
+from arbitrag.evaluate.report.per_question import QuestionList
 from arbitrag.evaluate.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, plots
 from arbitrag.evaluate.report.report import Report, SetReport
 from arbitrag.evaluate.report.tables import Table, heading, mark, name, ranged, tables
@@ -60,18 +60,18 @@ class Section:
     charts: tuple[Chart, ...]
     plots: tuple[Plot, ...]
     tables: tuple[Table, ...]
-    view: View | None
+    view: QuestionList | None
 
 
-def page(report: Report, views: Mapping[str, View] | None = None) -> str:
-    """The page, as a text to be written in UTF-8; ``views`` are the questions of each set, see ``every``."""
+def page(report: Report, question_lists: Mapping[str, QuestionList] | None = None) -> str:
+    """The page, as a text to be written in UTF-8; ``question_lists`` are the questions of each set, see ``every``."""
     return rendered(
         "report",
         title=name(report.run),
         width=WIDTH,
         height=HEIGHT,
         frame=(LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM),
-        sections=[_section(report, each, (views or {}).get(each.name)) for each in report.sets],
+        sections=[_section(report, each, (question_lists or {}).get(each.name)) for each in report.sets],
         rules=report.rules,
         systems=[
             (name(each.name), name(each.method), name(each.model), one_line(_settings(each.settings), _LONG))
@@ -81,9 +81,9 @@ def page(report: Report, views: Mapping[str, View] | None = None) -> str:
     )
 
 
-def _section(report: Report, found: SetReport, view: View | None) -> Section:
+def _section(report: Report, found: SetReport, view: QuestionList | None) -> Section:
     charts = [_means(found, metric) for metric in found.metrics]
-    if found.baseline is not None and len(found.figures) > 1:
+    if found.baseline is not None and len(found.statistics) > 1:
         charts += [_differences(found, metric, found.baseline) for metric in found.metrics]
     first, *others = tables(found, caveats=True) or [None]
     return Section(
@@ -99,13 +99,13 @@ def _section(report: Report, found: SetReport, view: View | None) -> Section:
 
 
 def _means(found: SetReport, metric: str) -> Chart:
-    intervals = [each.metrics[metric] for each in found.figures]
-    marks = [mark(found, metric, each.system) for each in found.figures]
-    return _chart(METRICS[metric].title, [each.system for each in found.figures], intervals, marks)
+    intervals = [each.metrics[metric] for each in found.statistics]
+    marks = [mark(found, metric, each.system) for each in found.statistics]
+    return _chart(METRICS[metric].title, [each.system for each in found.statistics], intervals, marks)
 
 
 def _differences(found: SetReport, metric: str, baseline: str) -> Chart:
-    others = [each.system for each in found.figures if each.system != baseline]
+    others = [each.system for each in found.statistics if each.system != baseline]
     intervals = []
     for system in others:
         pair = found.pair(metric, baseline, system)

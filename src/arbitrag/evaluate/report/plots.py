@@ -22,7 +22,7 @@ _WIDE = 20.0  # a range of costs from which on their axis is logarithmic
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Marker:
     """A point of a series with its words; ``low`` and ``high`` are the ends of its interval, where it has one."""
 
     x: float
@@ -39,7 +39,7 @@ class Series:
     name: str
     colour: int
     shape: int
-    marks: tuple[Mark, ...]
+    marks: tuple[Marker, ...]
     line: str = ""
 
 
@@ -82,25 +82,25 @@ def plots(report: Report, found: SetReport) -> tuple[Plot, ...]:
 def _cost(found: SetReport) -> Plot | None:
     """What each system gets right, against what it costs."""
     metric = found.judge if found.judge in found.metrics else found.metrics[0]
-    priced = all(each.alone.each.get("money") is not None for each in found.figures)
-    costs = [each.alone.each.get("money") if priced else tokens_of(each) for each in found.figures]
-    if len(found.figures) < 2 or any(cost is None for cost in costs):
+    priced = all(each.standalone.each.get("money") is not None for each in found.statistics)
+    costs = [each.standalone.each.get("money") if priced else tokens_of(each) for each in found.statistics]
+    if len(found.statistics) < 2 or any(cost is None for cost in costs):
         return None
     values = [cost or 0.0 for cost in costs]
     log = min(values) > 0 and max(values) / min(values) >= _WIDE
     x = _x(min(values) / 1.3 if log else 0.0, (max(values) or 1.0) * (1.3 if log else 1.08), log)
-    intervals = [each.metrics[metric] for each in found.figures]
+    intervals = [each.metrics[metric] for each in found.statistics]
     ends = [end for each in intervals for end in (each.low, each.mean, each.high) if end is not None]
     y = _y(min(ends, default=0.0), max(ends, default=1.0))
     series = []
-    for number, (each, value, interval) in enumerate(zip(found.figures, values, intervals, strict=True)):
+    for number, (each, value, interval) in enumerate(zip(found.statistics, values, intervals, strict=True)):
         mean = interval.mean or 0.0
         words = f"{name(each.system)}: {100 * mean:.1f}% at {_amount(value, priced)}"
         low, high = (None if end is None else y.place(end) for end in (interval.low, interval.high))
-        series.append(_series(each.system, number, (Mark(x.place(value), y.place(mean), words, low, high),)))
+        series.append(_series(each.system, number, (Marker(x.place(value), y.place(mean), words, low, high),)))
     what = "money a question" if priced else "uncached prompt and completion tokens per question"
     notes = (
-        "Up and to the left is better. Cost is that of each system alone, without what others shared with it"
+        "Up and to the left is better. Cost is the standalone cost of each system, without request deduplication"
         + (" and without tokens that a prefix cache saved." if not priced else "."),
     )
     return Plot(
@@ -116,21 +116,21 @@ def _cost(found: SetReport) -> Plot | None:
 
 def _risk(found: SetReport) -> Plot | None:
     """The share of wrong answers as more and more is answered, surest first; a point where no score orders answers."""
-    drawn = [each for each in found.figures if each.answered.coverage and each.answered.risk is not None]
+    drawn = [each for each in found.statistics if each.answered.coverage and each.answered.risk is not None]
     if not drawn or not (any(each.answered.refused for each in drawn) or any(each.ordered for each in drawn)):
         return None
     risks = [each.answered.risk or 0.0 for each in drawn]
     risks += [risk for each in drawn if each.ordered for _, risk in each.ordered.curve]
     x, y = _x(0.0, 1.0), _y(0.0, max(risks) or 1.0)
     series = []
-    for number, each in enumerate(found.figures):
+    for number, each in enumerate(found.statistics):
         if each not in drawn:
             continue
         coverage, risk = each.answered.coverage or 0.0, each.answered.risk or 0.0
         words = f"{name(each.system)}: {100 * risk:.1f}% wrong of the {100 * coverage:.1f}% answered"
         curve = each.ordered.curve if each.ordered else ()
         line = " ".join(f"{x.place(at)},{y.place(wrong)}" for at, wrong in curve)
-        series.append(_series(each.system, number, (Mark(x.place(coverage), y.place(risk), words),), line))
+        series.append(_series(each.system, number, (Marker(x.place(coverage), y.place(risk), words),), line))
     scores = sorted({each.ordered.score for each in drawn if each.ordered})
     ordered = f"lines: answering only the surest, by the score '{name(scores[0])}'; " if scores else ""
     return Plot(
@@ -155,10 +155,10 @@ def _levels(report: Report, found: SetReport) -> Plot | None:
         return None
     counts: dict[str, dict[int, tuple[int, int]]] = {}
     for each in same:
-        for figures in each.figures:
-            for level in figures.attack.levels if figures.attack else ():
-                planted, questions = counts.setdefault(figures.system, {}).get(level.poisoned, (0, 0))
-                counts[figures.system][level.poisoned] = (planted + level.planted, questions + level.questions)
+        for one in each.statistics:
+            for level in one.attack.levels if one.attack else ():
+                planted, questions = counts.setdefault(one.system, {}).get(level.poisoned, (0, 0))
+                counts[one.system][level.poisoned] = (planted + level.planted, questions + level.questions)
     levels = sorted({level for by_level in counts.values() for level in by_level})
     if len(levels) < 2:
         return None
@@ -167,7 +167,7 @@ def _levels(report: Report, found: SetReport) -> Plot | None:
     order = list(dict.fromkeys(made.name for made in report.systems))
     for system, by_level in counts.items():
         marks = tuple(
-            Mark(
+            Marker(
                 x.place(level),
                 y.place(planted / asked),
                 f"{name(system)}, {level} poisoned: {planted:,} of {asked:,} answers hold what was planted",
@@ -189,7 +189,7 @@ def _levels(report: Report, found: SetReport) -> Plot | None:
     )
 
 
-def _series(system: str, number: int, marks: tuple[Mark, ...], line: str = "") -> Series:
+def _series(system: str, number: int, marks: tuple[Marker, ...], line: str = "") -> Series:
     return Series(name(system), number % COLOURS, number % SHAPES, marks, line)
 
 

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import UsageError, unknown
-from arbitrag.evaluate.report.measure import Measured, Run, measure
+from arbitrag.evaluate.report.measure import MeasuredSet, RunResults, measure
 from arbitrag.evaluate.report.statistics import (
     LEVEL,
-    Figures,
     Pair,
     Slice,
+    SystemStatistics,
     comparisons,
-    figures,
     pairs,
     resamples_for,
     slices,
+    system_statistics,
 )
 from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
@@ -64,7 +64,7 @@ class SetReport:
     level: float
     resamples: int
     seed: int
-    figures: tuple[Figures, ...]
+    statistics: tuple[SystemStatistics, ...]
     pairs: tuple[Pair, ...]
     slices: tuple[Slice, ...]
     differing: tuple[str, ...]
@@ -93,7 +93,7 @@ class Report:
 
 
 def report(
-    run: Run,
+    run: RunResults,
     *,
     name: str = "",
     command: str = "",
@@ -139,7 +139,7 @@ def report(
     )
 
 
-def _asked(run: Run) -> list[str]:
+def _asked(run: RunResults) -> list[str]:
     """How the questions were asked, as far as the run noted it."""
     meta = run.meta
     limits = meta.get("limits", {})
@@ -171,7 +171,7 @@ def plain_of(mapping: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_report(
-    measured: Measured, digest: str, baseline: str | None, confidence: str, resamples: int | None, seed: int
+    measured: MeasuredSet, digest: str, baseline: str | None, confidence: str, resamples: int | None, seed: int
 ) -> SetReport:
     if resamples is not None and resamples < 1:
         raise UsageError(f"resamples must be 1 or more; got {resamples}")
@@ -189,14 +189,14 @@ def _set_report(
         LEVEL,
         number,
         seed,
-        tuple(figures(measured, system, found, confidence) for system in measured.systems),
+        tuple(system_statistics(measured, system, found, confidence) for system in measured.systems),
         pairs(measured, found, number, seed),
         slices(measured),
         _differing(measured),
     )
 
 
-def _differing(measured: Measured) -> tuple[str, ...]:
+def _differing(measured: MeasuredSet) -> tuple[str, ...]:
     """The ids of the first questions that are right for some systems and wrong for others."""
     if not measured.systems:
         return ()

@@ -16,7 +16,7 @@ from arbitrag.evaluate.metrics.ratios import mean, share
 from arbitrag.evaluate.metrics.refusals import refusals, risk_area
 from arbitrag.evaluate.metrics.significance import Comparison, Interval, compare, holm, mcnemar, sign_flip
 from arbitrag.evaluate.metrics.source_choice import STRATEGIES, confusion, oracle
-from arbitrag.evaluate.report.measure import Measured
+from arbitrag.evaluate.report.measure import MeasuredSet
 from arbitrag.evaluate.run.columns import COSTS, Columns
 from arbitrag.types import Strategy
 
@@ -89,7 +89,7 @@ class Attack:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SourceChoices:
     """``counts[scenario][taken]`` are the finished questions of a scenario, by the strategy taken."""
 
     questions: int
@@ -107,7 +107,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SystemStatistics:
     """One system on one set. ``rows`` is what there is, ``questions`` what is compared.
 
     ``failed`` are counted by the kind of their error in ``errors``. ``taken`` counts the finished questions by
@@ -124,14 +124,14 @@ class Figures:
     answered: Answered
     ordered: Ordered | None
     taken: Mapping[str, int]
-    sources: Sources | None
+    sources: SourceChoices | None
     attack: Attack | None
     retried: int
     cut: int
     parse_failures: int
     unread: int
-    alone: Cost
-    paid: Cost
+    standalone: Cost
+    incremental: Cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Slice:
     scores: Mapping[str, float | None]
 
 
-def comparisons(measured: Measured, resamples: int, seed: int) -> Mapping[str, Comparison]:
+def comparisons(measured: MeasuredSet, resamples: int, seed: int) -> Mapping[str, Comparison]:
     """For each metric the intervals of all systems and pairs, drawn together."""
     return {
         metric.name: compare(_columns(measured, metric), level=LEVEL, resamples=resamples, seed=seed)
@@ -176,10 +176,12 @@ def comparisons(measured: Measured, resamples: int, seed: int) -> Mapping[str, C
     }
 
 
-def figures(measured: Measured, system: str, found: Mapping[str, Comparison], confidence: str) -> Figures:
+def system_statistics(
+    measured: MeasuredSet, system: str, found: Mapping[str, Comparison], confidence: str
+) -> SystemStatistics:
     """Everything about one system but its comparison with others."""
     made, right = measured.rows[system], measured.right[system]
-    return Figures(
+    return SystemStatistics(
         system,
         rows=measured.counts[system],
         questions=len(made),
@@ -195,12 +197,12 @@ def figures(measured: Measured, system: str, found: Mapping[str, Comparison], co
         cut=int(made.cut.sum()),
         parse_failures=int(made.parse_failures.sum()),
         unread=int(((made.parse_failures > 0) & ~made.answered & ~made.failed).sum()),
-        alone=_cost(made.alone),
-        paid=_cost(made.paid),
+        standalone=_cost(made.standalone),
+        incremental=_cost(made.incremental),
     )
 
 
-def pairs(measured: Measured, found: Mapping[str, Comparison], resamples: int, seed: int) -> tuple[Pair, ...]:
+def pairs(measured: MeasuredSet, found: Mapping[str, Comparison], resamples: int, seed: int) -> tuple[Pair, ...]:
     """Every two systems under every metric, in the order of the systems."""
     return tuple(
         pair
@@ -209,7 +211,7 @@ def pairs(measured: Measured, found: Mapping[str, Comparison], resamples: int, s
     )
 
 
-def slices(measured: Measured) -> tuple[Slice, ...]:
+def slices(measured: MeasuredSet) -> tuple[Slice, ...]:
     """The scenarios that occur, in their order, and then the groups, by name; none where there is only one of a kind.
 
     Questions without a scenario or a group are in none of that kind.
@@ -235,7 +237,7 @@ def p_between(metric: Metric, left: np.ndarray, right: np.ndarray, resamples: in
     return sign_flip(left.tolist(), right.tolist(), resamples=resamples, seed=seed).p
 
 
-def _columns(measured: Measured, metric: Metric) -> dict[str, list[float]]:
+def _columns(measured: MeasuredSet, metric: Metric) -> dict[str, list[float]]:
     return {system: measured.column(metric.name, system).tolist() for system in measured.systems}
 
 
@@ -315,7 +317,7 @@ def _taken(made: Columns) -> dict[str, int]:
     return {strategy.value: counts[strategy] for strategy in STRATEGIES}
 
 
-def _sources(measured: Measured, made: Columns) -> Sources | None:
+def _sources(measured: MeasuredSet, made: Columns) -> SourceChoices | None:
     """None for a set that knows no scenario."""
     known: list[tuple[Strategy, Strategy]] = [
         (item.scenario, taken)
@@ -328,10 +330,10 @@ def _sources(measured: Measured, made: Columns) -> Sources | None:
     counts = {
         scenario.value: {taken.value: found.count(scenario, taken) for taken in STRATEGIES} for scenario in STRATEGIES
     }
-    return Sources(found.questions, found.accuracy, counts)
+    return SourceChoices(found.questions, found.accuracy, counts)
 
 
-def _attack(measured: Measured, made: Columns) -> Attack | None:
+def _attack(measured: MeasuredSet, made: Columns) -> Attack | None:
     """None for a set in which nothing is planted. A failed row shows nothing, so it is no defence either: left out."""
     attacked = [place for place, item in enumerate(measured.items) if item.planted]
     if not attacked:
@@ -350,7 +352,7 @@ def _attack(measured: Measured, made: Columns) -> Attack | None:
     return Attack(found.questions, found.planted, found.only, found.rate, found.strict_rate, levels)
 
 
-def _level(measured: Measured, made: Columns, poisoned: int, places: Sequence[int]) -> Level:
+def _level(measured: MeasuredSet, made: Columns, poisoned: int, places: Sequence[int]) -> Level:
     items = [measured.items[place] for place in places]
     answers = [made.answers[place] for place in places]
     found = attack_success(answers, [item.planted for item in items], [item.answers for item in items])

@@ -13,7 +13,7 @@ from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.metrics.significance import Interval
 from arbitrag.evaluate.metrics.source_choice import STRATEGIES
 from arbitrag.evaluate.report.report import SIGNIFICANT, SetReport
-from arbitrag.evaluate.report.statistics import Cost, Figures, Pair, Sources
+from arbitrag.evaluate.report.statistics import Cost, Pair, SourceChoices, SystemStatistics
 from arbitrag.text import one_line
 
 NOTHING = "–"
@@ -46,7 +46,7 @@ def tables(found: SetReport, *, most_pairs: int | None = None, caveats: bool = F
     With ``caveats`` the first table ends in a column of what each system's figures suffer from. Of more than
     ``most_pairs`` pairs of systems, only those with the baseline (without one, the first) are told.
     """
-    if not found.figures:
+    if not found.statistics:
         return ()
     shown, left_out = _told_pairs(found, most_pairs)
     every = (
@@ -70,7 +70,7 @@ def heading(found: SetReport) -> tuple[str, ...]:
     lines = [f"{found.questions:,} questions" + (f", digest {name(found.digest)}" if found.digest else "")]
     for each in found.waiting:
         lines.append(f"{name(each)} has no row yet and is left out")
-    if not found.figures:
+    if not found.statistics:
         lines.append("nothing has been answered yet")
         return tuple(lines)
     if found.compared < found.questions:
@@ -78,10 +78,10 @@ def heading(found: SetReport) -> tuple[str, ...]:
             f"compared over the {found.compared:,} questions for which every system here has a row; "
             f"{found.questions - found.compared:,} are left out until the run goes on"
         )
-    behind = [each for each in found.figures if each.rows < found.questions]
+    behind = [each for each in found.statistics if each.rows < found.questions]
     if behind:
         lines.append("unfinished: " + ", ".join(f"{name(each.system)} {each.rows:,} rows" for each in behind))
-    failed = sum(each.failed for each in found.figures)
+    failed = sum(each.failed for each in found.statistics)
     if failed:
         lines.append(f"{failed:,} failed rows, which count as wrong; ask them again: arbitrag bench retry")
     return tuple(lines)
@@ -122,13 +122,13 @@ def mark(found: SetReport, metric: str, system: str) -> str:
 
 
 def _scores(found: SetReport, caveats: bool) -> Table:
-    refusing = any(each.answered.refused for each in found.figures)
-    unread = any(each.unread for each in found.figures)
+    refusing = any(each.answered.refused for each in found.statistics)
+    unread = any(each.unread for each in found.statistics)
     head = ("System", *(METRICS[metric].title for metric in found.metrics), "Questions", "Failed")
     head += ("Refused", *(("of these unread",) if unread else ())) if refusing else ()
     head += ("",) if caveats else ()
     rows = []
-    for each in found.figures:
+    for each in found.statistics:
         means = (
             f"{ranged(each.metrics[metric])} {mark(found, metric, each.system)}".rstrip() for metric in found.metrics
         )
@@ -137,7 +137,7 @@ def _scores(found: SetReport, caveats: bool) -> Table:
         told = (_suffers(found, each),) if caveats else ()
         rows.append((name(each.system), *means, *(f"{count:,}" for count in counts), *told))
     notes = ["in percent; " + counting(found)]
-    if found.baseline is not None and len(found.figures) > 1:
+    if found.baseline is not None and len(found.statistics) > 1:
         notes.append(
             f"{BETTER} better and {WORSE} worse than {name(found.baseline)} (p ≤ {SIGNIFICANT}); "
             "without a mark the difference could be noise"
@@ -147,7 +147,7 @@ def _scores(found: SetReport, caveats: bool) -> Table:
     return Table("Scores", head, tuple(rows), tuple(notes))
 
 
-def _suffers(found: SetReport, each: Figures) -> str:
+def _suffers(found: SetReport, each: SystemStatistics) -> str:
     """What a system's figures suffer from, in words; nothing where they are as they seem."""
     words = []
     if each.rows < found.questions:
@@ -174,7 +174,7 @@ def _outcomes(found: SetReport) -> Table:
             percent(each.answered.risk),
             percent(each.answered.reliability),
         )
-        for each in found.figures
+        for each in found.statistics
     )
     note = (
         f"percent of all questions, right by {METRICS[found.judge].title}; refusals that were due count as right; risk "
@@ -194,9 +194,9 @@ def _trouble(found: SetReport) -> Table:
             f"{each.parse_failures:,}",
             f"{each.cut:,}",
         )
-        for each in found.figures
+        for each in found.statistics
     )
-    if not any(each.failed or each.retried or each.parse_failures or each.cut for each in found.figures):
+    if not any(each.failed or each.retried or each.parse_failures or each.cut for each in found.statistics):
         rows = ()
     head = ("System", "Failed rows", "By kind", "Asked again", "Parse failures", "Passages cut")
     note = "rows that failed, rows that took more than one attempt, replies that could not be read, passages shortened"
@@ -213,7 +213,7 @@ def _confidence(found: SetReport) -> Table:
             _number(each.ordered.auroc, 3),
             percent(each.ordered.calibration_error),
         )
-        for each in found.figures
+        for each in found.statistics
         if each.ordered is not None
     )
     head = ("System", "Score", "Coverage", "Area", "AUROC", "Calibration error")
@@ -227,7 +227,7 @@ def _confidence(found: SetReport) -> Table:
 def _attack(found: SetReport) -> Table:
     rows = tuple(
         (name(each.system), f"{each.attack.questions:,}", percent(each.attack.rate), percent(each.attack.strict_rate))
-        for each in found.figures
+        for each in found.statistics
         if each.attack is not None
     )
     note = (
@@ -243,8 +243,8 @@ def _taken(found: SetReport) -> Table:
     strategies = tuple(strategy.value for strategy in STRATEGIES)
     titles = tuple(strategy.capitalize() for strategy in strategies)
     rows: list[tuple[str, ...]] = []
-    known = any(each.sources for each in found.figures)
-    for each in found.figures:
+    known = any(each.sources for each in found.statistics)
+    for each in found.statistics:
         if each.sources is None:
             rows.append((name(each.system), *(f"{each.taken[taken]:,}" for taken in strategies)))
         else:
@@ -258,7 +258,7 @@ def _taken(found: SetReport) -> Table:
     return Table("Source trusted", ("System", *titles), tuple(rows), ("finished questions",))
 
 
-def _by_scenario(system: str, sources: Sources, strategies: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def _by_scenario(system: str, sources: SourceChoices, strategies: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """A row for each scenario that occurs, and one for all of them."""
     for scenario in strategies:
         counts = sources.counts[scenario]
@@ -270,7 +270,7 @@ def _by_scenario(system: str, sources: Sources, strategies: Sequence[str]) -> It
 
 
 def _slices(found: SetReport, kind: str) -> Table:
-    systems = [each.system for each in found.figures]
+    systems = [each.system for each in found.statistics]
     rows = tuple(
         (name(each.name), f"{each.questions:,}", *(percent(each.scores[system]) for system in systems))
         for each in found.slices
@@ -281,34 +281,41 @@ def _slices(found: SetReport, kind: str) -> Table:
 
 
 def _costs(found: SetReport) -> Table:
-    rows = [(name(each.system), which, *_each(cost)) for each in found.figures for which, cost in _alone_and_paid(each)]
+    """Means per question; without a column of money where no price is known."""
+    costs = [(each, which, cost) for each in found.statistics for which, cost in _costs_by_kind(each)]
+    shown = [each for each in _COSTS if each != "money" or any(cost.each[each] is not None for _, _, cost in costs)]
+    rows = [(name(each.system), which, *_each(cost, shown)) for each, which, cost in costs]
     note = (
-        "means per question; alone is what the system would have cost by itself, paid what was asked of the model "
-        "after sharing and caching; prompt (with cached) and completion are tokens; seconds are those of an answer "
-        "beside others"
+        "means per question; standalone is what the system would have cost by itself, incremental what was computed "
+        "for it after request deduplication and caching; prompt (with cached) and completion are tokens; seconds are "
+        "those of an answer beside others"
     )
-    return Table("Cost of a question", ("System", "", *_COSTS.values()), tuple(rows), (note,))
+    return Table("Cost of a question", ("System", "", *(_COSTS[each] for each in shown)), tuple(rows), (note,))
 
 
-def _alone_and_paid(each: Figures) -> list[tuple[str, Cost]]:
-    return [(which, cost) for which, cost in (("alone", each.alone), ("paid", each.paid)) if cost.questions]
+def _costs_by_kind(each: SystemStatistics) -> list[tuple[str, Cost]]:
+    return [
+        (which, cost)
+        for which, cost in (("standalone", each.standalone), ("incremental", each.incremental))
+        if cost.questions
+    ]
 
 
-def _each(cost: Cost) -> tuple[str, ...]:
+def _each(cost: Cost, shown: Sequence[str]) -> tuple[str, ...]:
     places = {"calls": 2, "steps": 2, "seconds": 3}
     return tuple(
-        _money(cost.each[each]) if each == "money" else _number(cost.each[each], places.get(each, 1)) for each in _COSTS
+        _money(cost.each[each]) if each == "money" else _number(cost.each[each], places.get(each, 1)) for each in shown
     )
 
 
 def _told_pairs(found: SetReport, most: int | None) -> tuple[SetReport, tuple[str, ...]]:
     """The report with the pairs that are told, and a note of those that are not."""
-    number = len(found.figures) * (len(found.figures) - 1) // 2
+    number = len(found.statistics) * (len(found.statistics) - 1) // 2
     if most is None or number <= most:
         return found, ()
     first = _common(found)
     kept = tuple(pair for pair in found.pairs if first in (pair.left, pair.right))
-    rest = f"{number - len(found.figures) + 1:,} other pairs are in the formats md, csv, html and json"
+    rest = f"{number - len(found.statistics) + 1:,} other pairs are in the formats md, csv, html and json"
     return replace(found, pairs=kept), (rest,)
 
 
@@ -331,12 +338,12 @@ def _pairs(found: SetReport, metric: str, left_out: Sequence[str] = ()) -> Table
 
 
 def _common(found: SetReport) -> str:
-    return found.baseline or found.figures[0].system
+    return found.baseline or found.statistics[0].system
 
 
 def _oracles(found: SetReport, metric: str, left_out: Sequence[str] = ()) -> Table:
     """Only where a third system could close the gap of two."""
-    systems = [each.system for each in found.figures]
+    systems = [each.system for each in found.statistics]
     rows = tuple(
         (
             _against(pair),

@@ -31,8 +31,8 @@ class Columns:
 
     ``places`` (n,) are those of the questions in their set, rising. ``answers`` and ``strategies`` are None for a
     failed row, of which ``errors`` tells more; an answer is None for a refusal too. ``score`` (n,) is one named score,
-    NaN where a row has none. ``alone`` and ``paid`` (n, costs), in the order of ``COSTS``, are NaN where a cost is not
-    known. ``attempts``, ``cut`` and ``parse_failures`` are (n,).
+    NaN where a row has none. ``standalone`` and ``incremental`` (n, costs), in the order of ``COSTS``, are NaN where a
+    cost is not known. ``attempts``, ``cut`` and ``parse_failures`` are (n,).
     """
 
     places: np.ndarray
@@ -40,8 +40,8 @@ class Columns:
     strategies: Sequence[Strategy | None]
     errors: Sequence[str]
     score: np.ndarray
-    alone: np.ndarray
-    paid: np.ndarray
+    standalone: np.ndarray
+    incremental: np.ndarray
     attempts: np.ndarray
     cut: np.ndarray
     parse_failures: np.ndarray
@@ -68,8 +68,8 @@ class Columns:
             [self.strategies[index] for index in picked],
             [self.errors[index] for index in picked],
             self.score[indices],
-            self.alone[indices],
-            self.paid[indices],
+            self.standalone[indices],
+            self.incremental[indices],
             self.attempts[indices],
             self.cut[indices],
             self.parse_failures[indices],
@@ -77,12 +77,13 @@ class Columns:
 
 
 def columns(rows: Sequence[Sequence[Any]], score: str) -> Columns:
-    """Columns of rows (place, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse failures, check).
+    """Columns of rows.
 
-    Scores, alone and paid are JSON texts: an object, and two lists in the order of ``COSTS`` or None. ``score`` names
-    one of the scores. The texts of a column are read as one, which takes a fraction of the time.
+    A row is (place, answer, strategy, why, error, scores, standalone, incremental, attempts, cut, parse failures,
+    check). Scores, standalone and incremental are JSON texts: an object, and two lists in the order of ``COSTS`` or
+    None. ``score`` names one of the scores. The texts of a column are read as one, which takes a fraction of the time.
     """
-    places, answers, strategies, _, errors, scores, alone, paid, attempts, cut, parse_failures, _ = (
+    places, answers, strategies, _, errors, scores, standalone, incremental, attempts, cut, parse_failures, _ = (
         zip(*rows, strict=True) if rows else [()] * 12
     )
     known = {strategy.value: strategy for strategy in Strategy} | {None: None}
@@ -92,8 +93,8 @@ def columns(rows: Sequence[Sequence[Any]], score: str) -> Columns:
         [known[strategy] for strategy in strategies],
         errors,
         _named(scores, score),
-        _costs(alone),
-        _costs(paid),
+        _costs(standalone),
+        _costs(incremental),
         np.array(attempts, int),
         np.array(cut, int),
         np.array(parse_failures, int),

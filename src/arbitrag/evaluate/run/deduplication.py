@@ -1,8 +1,9 @@
-"""What several systems ask alike for one question is asked once: model calls, passages, vectors, and lengths of texts.
+"""Request deduplication: equal requests of several systems for one question are computed once.
 
-The Direct answer inside TrustMargin is Direct's own. Systems that answer one question at about the same time get kits
-from one ``Sharing``; it is forgotten with the question, so that a run of any length holds only what is under way. The
-first to ask pays. A call that failed is not shared: whoever waited for it tries for itself, as it would have alone.
+These are model calls, retrievals, vectors and lengths of texts; the Direct answer inside TrustMargin is Direct's own.
+Systems that answer one question at about the same time get kits from one ``Deduplication``; it is forgotten with the
+question, so that a run of any length holds only what is under way. The first to ask pays. A call that failed is not
+kept: whoever waited for it tries for itself, as it would have alone.
 """
 
 from __future__ import annotations
@@ -39,44 +40,44 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Sharing:
-    """The work on one question, shared by all kits that come from here."""
+class Deduplication:
+    """Deduplicates the requests of all kits that come from here; made for one question."""
 
     def __init__(self) -> None:
-        self._models: dict[int, SharedLLM] = {}
-        self._retrievers: dict[int, SharedRetriever] = {}
+        self._models: dict[int, DeduplicatingLLM] = {}
+        self._retrievers: dict[int, DeduplicatingRetriever] = {}
         self._encoders: dict[int, Encoder] = {}
 
     def kit(self, kit: Kit) -> Kit:
-        """The kit with its models, its retriever and its encoder shared."""
+        """The kit with deduplicating models, retriever and encoder."""
         return replace(
             kit.with_models(self._model),
             retriever=None if kit.retriever is None else self._retriever(kit.retriever),
             encoder=None if kit.encoder is None else self._encoder(kit.encoder),
         )
 
-    def _model(self, backend: LLM) -> SharedLLM:
+    def _model(self, backend: LLM) -> DeduplicatingLLM:
         if id(backend) not in self._models:
-            self._models[id(backend)] = SharedLLM(backend)
+            self._models[id(backend)] = DeduplicatingLLM(backend)
         return self._models[id(backend)]
 
-    def _retriever(self, retriever: Retriever) -> SharedRetriever:
+    def _retriever(self, retriever: Retriever) -> DeduplicatingRetriever:
         if id(retriever) not in self._retrievers:
-            self._retrievers[id(retriever)] = SharedRetriever(retriever)
+            self._retrievers[id(retriever)] = DeduplicatingRetriever(retriever)
         return self._retrievers[id(retriever)]
 
     def _encoder(self, encoder: Encoder) -> Encoder:
         if id(encoder) not in self._encoders:
-            self._encoders[id(encoder)] = shared_encoder(encoder, _Asked())
+            self._encoders[id(encoder)] = deduplicating_encoder(encoder, _RequestCache())
         return self._encoders[id(encoder)]
 
 
-class SharedLLM(WrappedLLM):
+class DeduplicatingLLM(WrappedLLM):
     """A model that computes equal requests once. Who asked first gets the answer as it is, others as from a cache."""
 
     def __init__(self, backend: LLM) -> None:
         super().__init__(backend)
-        self._asked = _Asked()
+        self._requests = _RequestCache()
         self._lengths: dict[Prompt | str, int] = {}
 
     def count_tokens(self, text: Prompt | str) -> int:
@@ -105,37 +106,37 @@ class SharedLLM(WrappedLLM):
         """Nothing: the model is closed by who opened it."""
 
     async def _answer(self, request: Hashable, ask: Callable[[], Awaitable[M]]) -> M:
-        answer, first = await self._asked.once(request, ask)
+        answer, first = await self._requests.computed_once(request, ask)
         return answer if first else as_cached(answer, answer.tokens)
 
 
-class SharedRetriever:
+class DeduplicatingRetriever:
     """Passages that are looked up once for equal queries."""
 
     def __init__(self, retriever: Retriever) -> None:
         self.name, self.identity = retriever.name, retriever.identity
         self._retriever = retriever
-        self._asked = _Asked()
+        self._requests = _RequestCache()
 
     async def retrieve(self, query: str, k: int, where: Mapping[str, str] | None = None) -> tuple[Passage, ...]:
         request = (query, k, tuple(sorted((where or {}).items())))
-        found, _ = await self._asked.once(request, lambda: self._retriever.retrieve(query, k, where))
+        found, _ = await self._requests.computed_once(request, lambda: self._retriever.retrieve(query, k, where))
         return found
 
     async def aclose(self) -> None:
         """Nothing: the retriever is closed by who opened it."""
 
 
-class SharedEncoder:
+class DeduplicatingEncoder:
     """An encoder that reads equal lists of passages once.
 
     Queries are short and not kept: what is encoded once in a run (``Kit.nearest``) holds on to its encoder.
     """
 
-    def __init__(self, encoder: Encoder, asked: _Asked) -> None:
+    def __init__(self, encoder: Encoder, requests: _RequestCache) -> None:
         self.name, self.identity = encoder.name, encoder.identity
         self._encoder = encoder
-        self._asked = asked
+        self._requests = requests
 
     @property
     def width(self) -> int | None:
@@ -144,49 +145,51 @@ class SharedEncoder:
     async def encode(self, texts: Sequence[str], *, kind: Kind) -> np.ndarray:
         if kind == "query":
             return await self._encoder.encode(texts, kind=kind)
-        found, _ = await self._asked.once(("encode", tuple(texts)), lambda: self._encoder.encode(texts, kind=kind))
+        found, _ = await self._requests.computed_once(
+            ("encode", tuple(texts)), lambda: self._encoder.encode(texts, kind=kind)
+        )
         return found
 
     async def aclose(self) -> None:
         """Nothing: the encoder is closed by who opened it."""
 
 
-class _SharedHeads(SharedEncoder):
+class _DeduplicatingMultiHead(DeduplicatingEncoder):
     """With three heads, as ``encode.similarity`` knows them."""
 
     async def encode_heads(self, texts: Sequence[str], *, kind: Kind) -> list[Heads]:
         assert isinstance(self._encoder, MultiHead)
         encode = self._encoder.encode_heads
-        found, _ = await self._asked.once(("heads", kind, tuple(texts)), lambda: encode(texts, kind=kind))
+        found, _ = await self._requests.computed_once(("heads", kind, tuple(texts)), lambda: encode(texts, kind=kind))
         return found
 
 
-class _SharedLater(LazyEncoder):
+class _DeduplicatingLazyEncoder(LazyEncoder):
     """Opened when there is something to encode."""
 
-    def __init__(self, encoder: LazyEncoder, asked: _Asked) -> None:
+    def __init__(self, encoder: LazyEncoder, requests: _RequestCache) -> None:
         super().__init__(encoder.name, encoder.identity, encoder.width)
         self._encoder = encoder
-        self._asked = asked
+        self._requests = requests
 
     async def opened(self) -> Encoder:
-        return shared_encoder(await self._encoder.opened(), self._asked)
+        return deduplicating_encoder(await self._encoder.opened(), self._requests)
 
 
-def shared_encoder(encoder: Encoder, asked: _Asked) -> Encoder:
+def deduplicating_encoder(encoder: Encoder, requests: _RequestCache) -> Encoder:
     """The encoder with all that it can do."""
     if isinstance(encoder, LazyEncoder):
-        return _SharedLater(encoder, asked)
-    return (_SharedHeads if isinstance(encoder, MultiHead) else SharedEncoder)(encoder, asked)
+        return _DeduplicatingLazyEncoder(encoder, requests)
+    return (_DeduplicatingMultiHead if isinstance(encoder, MultiHead) else DeduplicatingEncoder)(encoder, requests)
 
 
-class _Asked:
-    """Requests that were made, with what came back, or what is still on its way."""
+class _RequestCache:
+    """Results by request, finished or still being computed."""
 
     def __init__(self) -> None:
         self._answers: dict[Hashable, asyncio.Future[Any]] = {}
 
-    async def once(self, request: Hashable, ask: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+    async def computed_once(self, request: Hashable, ask: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
         """The answer, and whether this caller was the one for whom it was computed."""
         while (coming := self._answers.get(request)) is not None:
             arrived, answer = await asyncio.shield(coming)
@@ -203,8 +206,8 @@ class _Asked:
         return answer, True
 
 
-def cost_alone(calls: Sequence[Call], seconds: float, prices: Mapping[str, Price | None]) -> Usage:
-    """What the calls cost had each been computed for them; ``prices`` are those of the models by role.
+def standalone_cost(calls: Sequence[Call], seconds: float, prices: Mapping[str, Price | None]) -> Usage:
+    """Standalone cost: what the calls cost had each been computed for them; ``prices`` are those of the models by role.
 
     What a prefix cache saved stays saved: nobody knows what it would have held otherwise. ``seconds`` are as measured,
     which a shared call shortens only when it was made before.
@@ -224,14 +227,17 @@ def _as_computed(call: Call, computed: Tokens | None, prices: Mapping[str, Price
     )
 
 
-def cost_paid(calls: Sequence[Call], seconds: float) -> Usage:
-    """What was computed for these calls and for no others: those that came from a cache or another system are free."""
+def incremental_cost(calls: Sequence[Call], seconds: float) -> Usage:
+    """Incremental cost: what was computed for these calls and for no others.
+
+    Those that came from a cache or another system are free.
+    """
     usage = usage_of([call for call in calls if not call.cached], seconds)
     free = usage.calls == 0 and any(call.money is not None for call in calls)
     return replace(usage, money=0.0) if free else usage
 
 
-def both(first: Usage, second: Usage) -> Usage:
+def total_usage(first: Usage, second: Usage) -> Usage:
     """The sum of two costs; money is known only where both are."""
     money = None if first.money is None or second.money is None else first.money + second.money
     return Usage(

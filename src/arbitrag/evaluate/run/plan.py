@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.questions import QuestionSet
-from arbitrag.evaluate.run.store import Plan, System
+from arbitrag.evaluate.run.store import RunPlan, System
 from arbitrag.kit import Kit
 from arbitrag.methods.base import Method, settings
 from arbitrag.prompts import PromptBook, PromptFile
@@ -90,7 +90,7 @@ def plan(
     deterministic: bool = False,
     retries: int | None = None,
     about: Mapping[str, Any] | None = None,
-) -> Plan:
+) -> RunPlan:
     """The plan for a store. Its conditions are all that decides a row beside the system and the set.
 
     ``retries`` are those of a request to a server, the same for every system. Raises UsageError when kits differ in
@@ -116,7 +116,7 @@ def plan(
                 digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
                 prompts[model.backend.name] = digests
                 texts |= {digests[name]: content.decode() for name, content in files.items() if _is_text(content)}
-    return Plan(
+    return RunPlan(
         [entry.system for entry in taking_part],
         sets,
         {

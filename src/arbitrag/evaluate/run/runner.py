@@ -1,13 +1,13 @@
-"""Run systems over question sets into a store: side by side, what is shared once, and every row kept as it ends.
+"""Run systems over question sets into a store: concurrently, with request deduplication, each row kept as it ends.
 
-Rows are begun question by question, so that the systems that share a question's work, and prompts that share a prefix,
-come together. A row that fails, by whatever error, is recorded as a failed one and the others go on.
+Rows are begun question by question, so that requests which are equal or share a prefix come together. A row that fails,
+by whatever error, is recorded as a failed one and the others go on.
 
 With a deterministic engine (``Engine(deterministic=True)``: ``hf:``, ``onnx:`` and ``lab``) a model's answer depends
-on its request alone, so that answers, scores and the cost alone are the same with 1 row under way and with 64. Which of
-two systems pays for what they share still depends on who comes first, though the sum does not; and so does, for a row
-that fails, how many of its calls were made by then. Of a server, greedy decoding is all that can be asked; whether that
-makes it repeatable is the server's affair.
+on its request alone, so that answers, scores and the standalone cost are the same with 1 row under way and with 64.
+Which of two systems pays for an equal request still depends on which comes first, though the sum does not; and so does,
+for a row that fails, how many of its calls were made by then. Of a server, greedy decoding is all that can be asked;
+whether that makes it repeatable is the server's affair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from arbitrag.errors import BudgetError, DataError, UnreachableError, UsageError
 from arbitrag.evaluate.questions import Item
-from arbitrag.evaluate.run.deduplication import Sharing, both, cost_alone, cost_paid
+from arbitrag.evaluate.run.deduplication import Deduplication, incremental_cost, standalone_cost, total_usage
 from arbitrag.evaluate.run.plan import Entry, Passages
 from arbitrag.evaluate.run.store import Row, Store
 from arbitrag.kit import Kit, gather
@@ -37,11 +37,11 @@ from arbitrag.types import Usage, Verdict
 
 CONCURRENCY = 64
 TURN_S = 0.0002
-Show = Callable[["Tally"], None]
+Show = Callable[["Progress"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Progress:
     """How far a run is. ``done`` of ``total`` rows were made in this session, ``before`` are kept from earlier ones.
 
     ``failed`` counts this session's failures, and ``failed_before`` those that still stand from earlier ones. Tokens
@@ -62,9 +62,9 @@ class Tally:
         """Rows a second; 0 before the first."""
         return self.done / self.seconds if self.seconds else 0.0
 
-    def plus(self, row: Row, seconds: float) -> Tally:
+    def plus(self, row: Row, seconds: float) -> Progress:
         """With one more row."""
-        paid = row.paid or Usage()
+        paid = row.incremental or Usage()
         money = self.money if paid.money is None else (self.money or 0.0) + paid.money
         return replace(
             self,
@@ -87,7 +87,7 @@ async def run(
     traces: bool = False,
     budget: Budget | None = None,
     show: Show | None = None,
-) -> Tally:
+) -> Progress:
     """Make the rows that the store does not have yet, of its ``sets`` (all of them by default).
 
     Up to ``concurrency`` rows are under way at a time. ``retry`` makes only rows that failed before. ``traces`` keeps
@@ -112,12 +112,12 @@ async def run(
         for set in (store.sets if sets is None else sets)
         for name, entry in zip(names, taking_part, strict=True)
     }
-    tally = Tally(
+    progress = Progress(
         total=sum(len(place.waiting) for place in places.values()),
         before=sum(place.finished for place in places.values()),
         failed_before=sum(place.failed for place in places.values()),
     )
-    recorder = _Recorder(store, tally, traces, show or (lambda tally: None))
+    recorder = _Recorder(store, progress, traces, show or (lambda progress: None))
     jobs = _jobs(store, places, passages)  # one iterator for all workers: each takes the next row when it is free
 
     async def work() -> None:
@@ -132,10 +132,10 @@ async def run(
                     budget.end()
 
     with short_turns():
-        await gather(*(work() for _ in range(min(concurrency, tally.total))))
+        await gather(*(work() for _ in range(min(concurrency, progress.total))))
     if budget is None or not budget.reached:
-        _check_whole(store, places, recorder.tally)
-    return recorder.tally
+        _check_whole(store, places, recorder.progress)
+    return recorder.progress
 
 
 async def check_all(taking_part: Sequence[Entry], passages: Passages) -> None:
@@ -163,13 +163,13 @@ def short_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _check_whole(store: Store, places: Mapping[tuple[str, str], _Place], tally: Tally) -> None:
+def _check_whole(store: Store, places: Mapping[tuple[str, str], _Place], progress: Progress) -> None:
     """Raise DataError unless every row that was to be made is there: a table must not stand on fewer in silence."""
     there = sum(len(place.waiting.keys() & store.done(*key).keys()) for key, place in places.items())
-    if not tally.done == there == tally.total:
+    if not progress.done == there == progress.total:
         raise DataError(
-            f"{tally.total:,} rows were to be made, {tally.done:,} were, and {there:,} of them are in {store.path}; "
-            "this is a fault of Arbitrag. What is there is kept: run the same command again"
+            f"{progress.total:,} rows were to be made, {progress.done:,} were, and {there:,} of them are in "
+            f"{store.path}; this is a fault of Arbitrag. What is there is kept: run the same command again"
         )
 
 
@@ -210,12 +210,12 @@ def _jobs(store: Store, places: Mapping[tuple[str, str], _Place], passages: Pass
     for set in dict.fromkeys(name for name, _ in places):
         here = [(system, place) for (name, system), place in places.items() if name == set]
         for item in store.items(set, passages=passages == "given"):
-            sharing = Sharing()
+            deduplication = Deduplication()
             given = FixedRetriever(item.passages or ()) if passages == "given" else None
             for system, place in here:
                 if item.id in place.waiting:
                     kit = place.entry.kit if given is None else replace(place.entry.kit, retriever=given)
-                    yield _Job(system, set, item, place.entry.method, sharing.kit(kit), place.waiting[item.id])
+                    yield _Job(system, set, item, place.entry.method, deduplication.kit(kit), place.waiting[item.id])
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ class _Made:
 class _Recorder:
     """Makes rows and keeps each as soon as it is there; those that end at the same time are committed together."""
 
-    def __init__(self, store: Store, tally: Tally, traces: bool, show: Show) -> None:
-        self.tally = tally
+    def __init__(self, store: Store, progress: Progress, traces: bool, show: Show) -> None:
+        self.progress = progress
         self._store = store
         self._traces = traces
         self._show = show
@@ -255,14 +255,14 @@ class _Recorder:
         with self._store.together():
             recorded = [self._keep(made) for made in waiting]
         for row in recorded:
-            self.tally = self.tally.plus(row, time.perf_counter() - self._began)
-            self._show(self.tally)
+            self.progress = self.progress.plus(row, time.perf_counter() - self._began)
+            self._show(self.progress)
 
     def _keep(self, made: _Made) -> Row:
         try:
             self._store.record(_after(made.job.old, made.row), made.verdict, made.trace)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:  # a verdict that no file can hold
-            row = replace(_failed(made.job, error), alone=made.row.alone, paid=made.row.paid)
+            row = replace(_failed(made.job, error), standalone=made.row.standalone, incremental=made.row.incremental)
             self._store.record(_after(made.job.old, row))
             return row
         return made.row
@@ -308,12 +308,18 @@ def _failed(job: _Job, error: Exception) -> Row:
 
 def _with_costs(row: Row, job: _Job, calls: Sequence[Call], seconds: float) -> Row:
     prices = {model.role: model.backend.price for model in (job.kit.scorer, job.kit.llm)}
-    return replace(row, alone=cost_alone(calls, seconds, prices), paid=cost_paid(calls, seconds))
+    return replace(
+        row, standalone=standalone_cost(calls, seconds, prices), incremental=incremental_cost(calls, seconds)
+    )
 
 
 def _after(old: Row | None, row: Row) -> Row:
     """The row as another attempt at an old one: what that paid was paid as well."""
     if old is None:
         return row
-    paid = row.paid if old.paid is None or row.paid is None else both(old.paid, row.paid)
-    return replace(row, attempts=old.attempts + 1, paid=paid)
+    paid = (
+        row.incremental
+        if old.incremental is None or row.incremental is None
+        else total_usage(old.incremental, row.incremental)
+    )
+    return replace(row, attempts=old.attempts + 1, incremental=paid)

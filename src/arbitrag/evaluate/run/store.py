@@ -86,8 +86,8 @@ class System:
 class Row:
     """One question answered by one system, or failed: then ``error`` says how, and there is no strategy.
 
-    ``alone`` is what the answer would have cost had this system been the only one, ``paid`` what was paid after
-    sharing and caching, in all attempts together. ``cut`` counts passages shortened or left out for room,
+    ``standalone`` is the cost had this system been the only one, ``incremental`` what was paid after request
+    deduplication and caching, in all attempts together. ``cut`` counts passages shortened or left out for room,
     ``parse_failures`` replies of the model that the method could not read.
     """
 
@@ -99,15 +99,15 @@ class Row:
     why: str = ""
     error: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
-    alone: Usage | None = None
-    paid: Usage | None = None
+    standalone: Usage | None = None
+    incremental: Usage | None = None
     attempts: int = 1
     cut: int = 0
     parse_failures: int = 0
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What is to be run. Everything in ``conditions`` must stay the same when a run goes on; ``about`` is only noted.
 
     ``systems`` bear their names without the model: the store adds it where there are several. ``texts`` are prompt
@@ -134,7 +134,7 @@ class Store:
         self._forget()
 
     @classmethod
-    def create(cls, path: str | Path, plan: Plan) -> Store:
+    def create(cls, path: str | Path, plan: RunPlan) -> Store:
         """A new run, open to be written. Raises DataError when the file is there already, or cannot be written."""
         path = Path(path)
         lock = Lock(path)
@@ -279,7 +279,7 @@ class Store:
         with runfile.decoded(self.path):
             return None if found is None else as_current(found)
 
-    def extend(self, plan: Plan) -> None:
+    def extend(self, plan: RunPlan) -> None:
         """Add the plan's systems and sets that are new, and note a session.
 
         Raises UsageError, and changes nothing, when the plan's conditions, one of its sets or one of its models is not
@@ -330,7 +330,7 @@ class Store:
             *(None if row.answer is None else str(row.answer), row.strategy and row.strategy.value),
             *(str(row.why), str(row.error)),
             json.dumps(dict(row.scores), allow_nan=False),
-            *(listed(row.alone), listed(row.paid)),
+            *(listed(row.standalone), listed(row.incremental)),
             *(int(row.attempts), int(row.cut), int(row.parse_failures)),  # as sqlite gives them back, for the checksum
         )
         at = (self._session, time.time(), crc(*key, *values))
@@ -349,7 +349,7 @@ class Store:
             values = (noted, crc(self._session, noted), self._session)
             self._do("UPDATE sessions SET about = ?, crc = ? WHERE number = ?", *values)
 
-    def paid(self) -> tuple[int, float]:
+    def spent(self) -> tuple[int, float]:
         """What all rows cost together: tokens of prompts and completions, and money where it is known.
 
         What sessions noted as ``unfinished``, paid for rows that they did not end, is in it.
@@ -397,7 +397,7 @@ class Store:
             checks = (crc(number, place, each.id, told), crc(number, place, passages))
             self._do("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?)", number, place, each.id, told, passages, *checks)
 
-    def _changed(self, plan: Plan) -> Iterator[str]:
+    def _changed(self, plan: RunPlan) -> Iterator[str]:
         """What of the plan's sets and models is not what the run knows under its name."""
         digests = {name: digest for _, name, digest, _ in self._all_sets()}
         for each in plan.sets:
@@ -462,8 +462,11 @@ class Store:
         return found
 
     def _rows_of(self, set: str, system: str, place: int | None = None) -> list[Any]:
-        """The rows of a system on a set, or the one at a ``place``, checked against what was written:
-        (place, answer, strategy, why, error, scores, alone, paid, attempts, cut, parse failures, checksum)."""
+        """The rows of a system on a set, or the one at a ``place``, checked against what was written.
+
+        Each is (place, answer, strategy, why, error, scores, standalone, incremental, attempts, cut, parse failures,
+        checksum).
+        """
         key, questions = (self._set_number(set), self._system_number(system)), len(self.items(set, passages=False))
         wanted = 0 if place is not None or not self._checked else self._count(*key)  # first: another may be writing
         query = _COUNTED if self._checked else _COUNTED.replace(", crc", ", NULL")
@@ -573,13 +576,15 @@ def _row(
     why: str,
     error: str,
     scores: str,
-    alone: str | None,
-    paid: str | None,
+    standalone: str | None,
+    incremental: str | None,
     *counts: int,
 ) -> Row:
     taken = None if strategy is None else Strategy(strategy)
     numbers = json.loads(scores)
-    return Row(system, set, question, answer, taken, why, error, numbers, usage(alone), usage(paid), *counts)
+    return Row(
+        system, set, question, answer, taken, why, error, numbers, usage(standalone), usage(incremental), *counts
+    )
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], within: str = "") -> Iterator[str]:
