@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from arbitrag.worked_examples import REFUSALS, work
+from arbitrag.methods import METHODS
+from arbitrag.worked_examples import examples_of, work
 
 PAGE = Path(__file__).parents[2] / "docs" / "refusals.md"
 BEGIN, END = "<!-- refusals -->\n", "<!-- end of refusals -->\n"
@@ -13,8 +14,10 @@ BEGIN, END = "<!-- refusals -->\n", "<!-- end of refusals -->\n"
 def tables() -> str:
     """A heading and a table for each method."""
     parts = []
-    for name, cases in REFUSALS.items():
-        rows = [f"| {each.when} | {_cell(work(each.case).verdict.why)} |" for each in cases]
+    for name in METHODS:
+        examples = examples_of(name)
+        assert examples is not None
+        rows = [f"| {each.when} | {_cell(work(each.case).verdict.why)} |" for each in examples.refusals]
         parts.append("\n".join([f"## {name}", "", "| gives no answer when | says |", "|---|---|", *rows, ""]))
     return "\n".join(parts)
 

@@ -15,25 +15,33 @@ import arbitrag
 from arbitrag.errors import ArbitragError
 from arbitrag.methods import METHODS, load, method_from
 from arbitrag.methods.base import settings, settings_of
-from arbitrag.prompts import PromptBook
 from arbitrag.types import Strategy
-from arbitrag.worked_examples import EXAMPLES, PLAIN, REFUSALS, work
-from arbitrag.worked_examples.case import STEPS
+from arbitrag.worked_examples import MethodExamples, examples_of, work
 
 if TYPE_CHECKING:
     from tests.conftest import Command
 
 SOURCE = Path(arbitrag.__file__).parent
-EVERY_REFUSAL = [(name, each) for name, cases in REFUSALS.items() for each in cases]
 
 
-def test_every_method_is_explained() -> None:
-    assert set(METHODS) == set(EXAMPLES) == set(REFUSALS) == set(PLAIN)
+def of(method: str) -> MethodExamples:
+    found = examples_of(method)
+    assert found is not None
+    return found
+
+
+EVERY_REFUSAL = [(name, each) for name in METHODS for each in of(name).refusals]
+
+
+def test_every_method_has_its_examples_and_the_other_way_round() -> None:
+    modules = {path.stem for path in (SOURCE / "worked_examples").glob("*.py")} - {"__init__", "case"}
+    assert modules == set(METHODS)
+    assert examples_of("a method of another package") is None
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_example_is_of_its_method_and_answers(name: str) -> None:
-    worked = work(EXAMPLES[name])
+    worked = work(of(name).case)
     assert worked.case.method.split()[0] == name
     assert worked.verdict.answer in ("Oskar Brend", "Mira Talven")
     assert [reply for prompt, reply in worked.calls] != []
@@ -47,15 +55,15 @@ def test_a_refusal_is_one(name: str, case: Any) -> None:
 
 
 def test_the_numbers_are_those_of_the_formula() -> None:
-    scores = work(EXAMPLES["trustmargin"]).verdict.scores
+    scores = work(of("trustmargin").case).verdict.scores
     prior = -2.5 - -0.5  # l(r | q) - l(d | q)
     binding = (-0.25 - -2.75) - (-4.0 - -4.5)  # [l(r | q, P) - l(r | P)] - [l(d | q, P) - l(d | P)]
     assert scores == {"prior": prior, "binding": binding, "margin": prior + 0.5 * binding}
-    assert work(EXAMPLES["bridge"]).verdict.scores["s1"] == pytest.approx(0.921, abs=5e-4)
+    assert work(of("bridge").case).verdict.scores["s1"] == pytest.approx(0.921, abs=5e-4)
 
 
 # How often each file that decides for a method says that it refuses. Where a count changes, a case is missing in
-# arbitrag/worked_examples/refusals.py, or one too many is there.
+# the method's module in arbitrag/worked_examples, or one too many is there.
 REFUSING = {
     "methods/bridge/method.py": 6,
     "methods/direct.py": 1,
@@ -86,13 +94,6 @@ def test_the_page_is_what_the_code_says(repository: Path) -> None:
     assert "docs/refusals.md" in (repository / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_prompt_is_known_by_its_piece(name: str) -> None:
-    source = PromptBook().find(name).source_text.replace("Question: \n", "Question:\n")
-    pieces = {step: piece.replace("Question: \n", "Question:\n") for step, piece in STEPS.items()}
-    assert next(step for step, piece in pieces.items() if piece in source) == name
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_every_setting_says_what_it_means(name: str) -> None:
     kind = load(name)
@@ -119,13 +120,13 @@ def test_it_is_explained_on_the_command_line(
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= columns
     told = " ".join(ran.out.split())
-    assert told.startswith(f"{name}: {load(name).paper} {PLAIN[name]} Needs ")
+    assert told.startswith(f"{name}: {load(name).paper} {of(name).plain} Needs ")
     for each in settings_of(load(name)):
         assert f" {each.name}=" in told
         assert " ".join(each.meaning.split()) in told
-    for case in REFUSALS[name]:
+    for case in of(name).refusals:
         assert f"- {case.when} says: {work(case.case).verdict.why}" in told
-    assert f"Answer: {work(EXAMPLES[name]).verdict.answer}; trusted: " in told
+    assert f"Answer: {work(of(name).case).verdict.answer}; trusted: " in told
 
 
 def test_as_json_and_wrong(command: Command) -> None:

@@ -11,16 +11,16 @@ from typing import Any
 from arbitrag.methods.base import Method, needs_of, settings_of, summary
 from arbitrag.serialization import to_plain
 from arbitrag.text import one_line
-from arbitrag.worked_examples import EXAMPLES, PLAIN, REFUSALS, Worked, work
+from arbitrag.worked_examples import Worked, examples_of, work
 
 
 def described(name: str, method: Method) -> dict[str, Any]:
     """Everything about it as plain JSON values; a method of another package has no example and no list of refusals."""
     kind = type(method)
-    example = work(EXAMPLES[name]) if name in EXAMPLES else None
+    examples = examples_of(name)
     return {
         "name": name,
-        "what": PLAIN.get(name) or summary(kind),
+        "what": examples.plain if examples else summary(kind),
         "how": _how(kind),
         "needs": needs_of(method).names(),
         "cost": method.cost,
@@ -28,9 +28,9 @@ def described(name: str, method: Method) -> dict[str, Any]:
         "settings": [to_plain(each) for each in settings_of(kind)],
         "refuses": [
             {"when": each.when, "says": work(each.case).verdict.why, "method": each.case.method}
-            for each in REFUSALS.get(name, ())
+            for each in (examples.refusals if examples else ())
         ],
-        "example": None if example is None else _example(example),
+        "example": _example(work(examples.case)) if examples else None,
     }
 
 

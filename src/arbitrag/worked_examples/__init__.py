@@ -1,13 +1,22 @@
 """Worked examples of the methods: made-up replies and likelihoods go in, and the method itself works out the rest.
 
-Every number that ``arbitrag methods NAME`` and docs/refusals.md show comes from running the method's own code here; no
-model is asked.
+One module per method, called as the method is. Every number that ``arbitrag methods NAME`` and docs/refusals.md show
+comes from running the method's own code here; no model is asked.
 """
 
 from __future__ import annotations
 
-from arbitrag.worked_examples.case import Case, Worked, work
-from arbitrag.worked_examples.examples import EXAMPLES, PLAIN
-from arbitrag.worked_examples.refusals import REFUSALS, RefusalCase
+from importlib import import_module
 
-__all__ = ["EXAMPLES", "PLAIN", "REFUSALS", "Case", "RefusalCase", "Worked", "work"]
+from arbitrag.methods import METHODS
+from arbitrag.worked_examples.case import Case, MethodExamples, RefusalCase, Worked, work
+
+__all__ = ["Case", "MethodExamples", "RefusalCase", "Worked", "examples_of", "work"]
+
+
+def examples_of(method: str) -> MethodExamples | None:
+    """The examples of a method of Arbitrag's own; None for another one."""
+    if method not in METHODS:
+        return None
+    found: MethodExamples = import_module(f"{__name__}.{method}").EXAMPLES
+    return found
