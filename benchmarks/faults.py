@@ -16,7 +16,7 @@ that differ without an error. Each finding is printed when it is made, on standa
 are kept, so that an interrupted run resumes with the next one. The numbers "at least" are bars for the full size only.
 
     python benchmarks/faults.py --quick
-    python benchmarks/faults.py --write --keep campaign
+    python benchmarks/faults.py --write --keep finished
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from pathlib import Path
 
 from fault_suite.bombs import bomb_memory, document_memory
 from fault_suite.damaged_files import damaged_files
-from fault_suite.endpoint import FaultServer, catalogue
+from fault_suite.endpoint_commands import always, endpoint_faults
+from fault_suite.endpoint_faults import catalogue
+from fault_suite.fault_server import FaultServer
 from fault_suite.fuzz import fuzz
 from fault_suite.kills import kill_all
-from fault_suite.runs import Problem, Show, always, endpoint_faults
+from fault_suite.problems import Problem, Show
 from harness.bench import Bench
 
 BARS = {

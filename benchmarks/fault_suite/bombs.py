@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.processes import environment
 
-from fault_suite.endpoint import Fault, FaultServer, says, zeros
-from fault_suite.runs import always
+from fault_suite.endpoint_commands import always
+from fault_suite.fault_server import Fault, FaultServer, says, zeros
 
 _PROGRAM = """
 import json, resource, sys

@@ -1,4 +1,4 @@
-"""Damaged files: every kind of file that Arbitrag writes or is given, in every way that the campaign knows.
+"""Damaged files: every kind of file that Arbitrag writes or is given, in every way that the fault suite knows.
 
 A file that Arbitrag made itself is read as it was written or refused: a command that takes a damaged one either ends
 with an error or prints what it prints of the undamaged one. A file that a person writes (questions, prompts) may say
@@ -20,8 +20,9 @@ from typing import Any
 from harness.processes import ROOT
 
 from arbitrag.lab.model import FOLDER
-from fault_suite.endpoint import HONEST, FaultServer
-from fault_suite.runs import Problem, Problems, Show, always
+from fault_suite.endpoint_commands import always
+from fault_suite.fault_server import HONEST, FaultServer
+from fault_suite.problems import Problem, Problems, Show
 from fault_suite.worker import Outcome, Worker
 
 DEADLINE_S = 40.0

@@ -18,7 +18,8 @@ from typing import Any
 
 from harness.processes import environment, python
 
-from fault_suite.runs import Problem, Problems, Show, run_rows
+from fault_suite.endpoint_commands import run_rows
+from fault_suite.problems import Problem, Problems, Show
 from fault_suite.worker import Worker
 
 PATIENCE_S = 120.0

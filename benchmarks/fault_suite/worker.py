@@ -1,6 +1,6 @@
 """Command lines of Arbitrag, run one after the other in a process of their own, each with a deadline.
 
-A start of Python costs more than most commands; a process that is kept makes a campaign of thousands of commands
+A start of Python costs more than most commands; a process that is kept makes thousands of commands
 possible, and can be ended when one of them hangs. Run as a module, this file is that process.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from fault_suite.endpoint import KEY
+from fault_suite.fault_server import KEY
 from fault_suite.worker import Worker
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import needs
 import pytest
 from fault_suite.damaged_files import DAMAGES, TYPED, Files, Kind, kinds
-from fault_suite.endpoint import FaultServer
-from fault_suite.runs import always
+from fault_suite.endpoint_commands import always
+from fault_suite.fault_server import FaultServer
 from fault_suite.worker import Worker
 
 FAST = [
@@ -90,7 +90,7 @@ def test_damages_drawn_at_random(originals: dict[str, Kind], worker: Worker, tmp
     assert found.damaged > 10
 
 
-def test_the_campaign_damages_250_files(originals: dict[str, Kind]) -> None:
+def test_the_fault_suite_damages_250_files(originals: dict[str, Kind]) -> None:
     assert sum(len(kind.files()) for kind in originals.values()) * len(DAMAGES) >= 250
     assert len(DAMAGES) + len(TYPED) >= 20
 

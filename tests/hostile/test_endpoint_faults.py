@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_suite.endpoint import FaultServer, catalogue
-from fault_suite.runs import Endpoints, always
+from fault_suite.endpoint_commands import Endpoints, always
+from fault_suite.endpoint_faults import catalogue
+from fault_suite.fault_server import FaultServer
 from fault_suite.worker import Worker
 
 _FAULTS = {fault.name: fault for fault in catalogue("http://127.0.0.2:9/v1/chat/completions", 1 << 22)}
@@ -52,7 +53,7 @@ def test_a_fault_costs_one_row(endpoints: Endpoints, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*LONGER, *(name for name in list(_FAULTS)[::17] if name not in QUICK + LONGER)])
-def test_more_faults_of_the_campaign(endpoints: Endpoints, name: str) -> None:
+def test_more_faults_of_the_fault_suite(endpoints: Endpoints, name: str) -> None:
     endpoints.problems.clear()
     endpoints.meet(_FAULTS[name])
     assert endpoints.problems == []
@@ -68,7 +69,7 @@ def test_no_redirect_leads_to_another_host(endpoints: Endpoints) -> None:
         assert elsewhere.requests == []
 
 
-def test_the_campaign_has_a_hundred_faults_of_different_names() -> None:
+def test_the_fault_suite_has_a_hundred_faults_of_different_names() -> None:
     made = catalogue("http://127.0.0.2:9/", 1 << 10)
     assert len(made) >= 100
     assert len(_FAULTS) == len(made)
@@ -76,7 +77,7 @@ def test_the_campaign_has_a_hundred_faults_of_different_names() -> None:
 
 def test_a_check_that_could_not_fail_would_show_nothing(tmp_path: Path, worker: Worker) -> None:
     """A fault that says what it should not, and of which an answer is not expected, is found."""
-    from fault_suite.endpoint import Fault, completion, says
+    from fault_suite.fault_server import Fault, completion, says
 
     found = Endpoints(tmp_path / "runs", worker)
     found.meet(Fault("says Rome", says(completion("Rome"))))

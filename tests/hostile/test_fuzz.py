@@ -1,11 +1,12 @@
-"""Random inputs for everything that reads foreign text: a few hundred of each target of the campaign's million."""
+"""Random inputs for everything that reads foreign text: a few hundred for each target of the fault suite."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from fault_suite.fuzz import TARGETS, batch, text
+from fault_suite.fuzz import TARGETS, batch
+from fault_suite.fuzz_inputs import text
 
 _FEW = {"methods": 60, "traces": 80, "verdicts": 150}
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from fault_suite.endpoint import REPLIES
+from fault_suite.replies import REPLIES
 
 from arbitrag.cli.explain import explained
 from arbitrag.cli.verdict import render

@@ -6,14 +6,13 @@ import base64
 import json
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_suite.endpoint import HONEST, KEY, MARK, PASSWORD, QUERY, USER, Fault, FaultServer, Request
+from fault_suite.fault_server import HONEST, KEY, MARK, PASSWORD, QUERY, USER, Fault, FaultServer, Request
+from fault_suite.problems import Problem, Problems, Show
 from fault_suite.worker import Outcome, Worker
 
 DEADLINE_S = 25.0
@@ -29,16 +28,6 @@ SECRETS = (
 )
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What was broken: ``kind`` is one of the campaign's bars."""
-
-    kind: str
-    fault: str
-    command: str
-    what: str
-
-
 def always(request: Request) -> bool:
     return True
 
@@ -49,14 +38,6 @@ def one_question(request: Request) -> bool:
 
 def secrets_in(text: str) -> list[str]:
     return [secret for secret in SECRETS if secret in text]
-
-
-class Problems(list[Problem]):
-    """What was found, each said on standard error when it is found: a campaign may be cut off."""
-
-    def append(self, problem: Problem) -> None:
-        super().append(problem)
-        print(f"  {problem.kind}: {problem.fault} · {problem.command} · {problem.what}", file=sys.stderr, flush=True)
 
 
 def secret_files(folder: Path) -> Iterator[str]:
@@ -206,9 +187,6 @@ def run_rows(path: Path, label: str) -> dict[str, tuple[Any, bool]]:
             (label,),
         ).fetchall()
     return {key: (answer, bool(error)) for key, answer, error in found}
-
-
-Show = Callable[[int, int, str], None]
 
 
 def endpoint_faults(folder: Path, faults: list[Fault], show: Show) -> Endpoints:
