@@ -78,7 +78,7 @@ def _describe(made: Path, checkpoint: Path, passages: int, measured: Path | None
         files=hash_files(made),
         passages=passages,
         made={"trained": trained.made, "exported": before.made},
-        measured=[{"what": each["what"].strip(), "value": each["value"]} for each in found["figures"]],
+        measured=tuple({"what": each["what"].strip(), "value": each["value"]} for each in found["figures"]),
     ).write(made)
 
 

@@ -123,12 +123,22 @@ def test_a_damaged_folder_is_noticed(
         lab.demo_cases(), lab.world_documents()
 
 
-@pytest.mark.parametrize("text", ["{", '[{"kind": "memory"}]', '[{"strange": 1, "passages": []}]', "[7]"])
-def test_a_demonstration_of_another_form_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"demo\.json is not JSON"),
+        ('[{"kind": "memory"}]', r"not a list of cases: '\[0\]\.title' is missing"),
+        ('[{"strange": 1, "passages": []}]', r"not a list of cases: '\[0\]\.strange' is not known"),
+        ("[7]", r"not a list of cases: '\[0\]' is a whole number; expected an object"),
+    ],
+)
+def test_a_demonstration_of_another_form_is_refused(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "demo.json"
     path.write_text(text)
     monkeypatch.setattr(lab, "_verified", lambda name: path)
-    with pytest.raises(DataError, match="not a list of cases"):
+    with pytest.raises(DataError, match=message):
         lab.demo_cases()
 
 
@@ -136,7 +146,7 @@ def test_a_demonstration_of_an_unknown_kind_is_refused(tmp_path: Path, monkeypat
     path = tmp_path / "demo.json"
     path.write_text('[{"kind": "x", "title": "", "question": "", "passages": [], "truth": "", "lesson": ""}]')
     monkeypatch.setattr(lab, "_verified", lambda name: path)
-    with pytest.raises(DataError, match="unknown kind 'x'"):
+    with pytest.raises(DataError, match=r"'\[0\].kind' is 'x'; expected one of memory, evidence"):
         lab.demo_cases()
 
 

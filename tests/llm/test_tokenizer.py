@@ -216,7 +216,7 @@ def test_tokenizers_with_other_tokens_have_another_identity() -> None:
     [
         ("tokenizer.json", "{", "not a tokenizer"),
         ("tokenizer_config.json", "{", "not JSON"),
-        ("config.json", "[]", "expected a JSON object"),
+        ("config.json", "[]", "holds a list; expected an object"),
     ],
 )
 def test_a_damaged_file_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +14,7 @@ from arbitrag.errors import DataError
 from arbitrag.evaluate.run import runfile
 from arbitrag.evaluate.run.rows import upgrade
 from arbitrag.llm.cache import FILE, CachedLLM
-from arbitrag.storage.files import check_writable, open_plain, replacing, write_text
+from arbitrag.storage.files import check_writable, file_digest, open_plain, read_json, replacing, write_text
 from arbitrag.storage.lock import Lock
 from arbitrag.testing import ScriptedLLM
 
@@ -148,3 +150,23 @@ def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_a_json_file_is_read_as_what_is_expected(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    assert read_json(path, {"a": 1}) == {"a": 1}
+    path.write_text('{"é": [1]}', encoding="utf-8")
+    assert read_json(path, {}) == {"é": [1]}
+    for content, expected in (
+        ("[]", "holds a list; expected an object"),
+        ("{", "is not JSON: Expecting property name"),
+        ("NaN", "is not JSON: NaN is not JSON"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=f"^{re.escape(str(path))} {expected}"):
+            read_json(path, {})
+
+
+def test_the_digest_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    assert file_digest(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()

@@ -17,8 +17,8 @@ import numpy as np
 from arbitrag.encode.base import PROMPT_NAMES, Kind, checked, prompt_for
 from arbitrag.errors import BackendError, DataError
 from arbitrag.security import telemetry
-from arbitrag.serialization import json_digest, parse_json
-from arbitrag.storage.files import file_digest
+from arbitrag.serialization import json_digest
+from arbitrag.storage.files import file_digest, read_json
 from arbitrag.text import one_line
 
 _MODELS = ("model.onnx", "onnx/model.onnx")
@@ -141,9 +141,9 @@ def _tokenizer(folder: Path) -> Any:
 
 def _longest(folder: Path) -> int:
     limits = [
-        _json(folder / "sentence_bert_config.json").get("max_seq_length"),
-        _json(folder / "tokenizer_config.json").get("model_max_length"),
-        _json(folder / "config.json").get("max_position_embeddings"),
+        read_json(folder / "sentence_bert_config.json", {}).get("max_seq_length"),
+        read_json(folder / "tokenizer_config.json", {}).get("model_max_length"),
+        read_json(folder / "config.json", {}).get("max_position_embeddings"),
     ]
     # A tokenizer without a limit says so with an astronomic number.
     return min((int(limit) for limit in limits if limit and limit < 1e6), default=_LONGEST)
@@ -151,7 +151,7 @@ def _longest(folder: Path) -> int:
 
 def _pooling(folder: Path) -> str:
     """``mean``, ``cls`` or ``max``, from the steps in ``modules.json``; DataError for a step that is not done here."""
-    steps = _json(folder / "modules.json") or []
+    steps = read_json(folder / "modules.json", [])
     pooling = "mean"
     for step in steps:
         kind = str(step.get("type", "")).rpartition(".")[2]
@@ -166,7 +166,7 @@ def _pooling(folder: Path) -> str:
 
 
 def _pooling_of(path: Path) -> str:
-    config = _json(path)
+    config = read_json(path, {})
     modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
     asked = config.get("pooling_mode") or [
         modes.get(key, key) for key, on in config.items() if key.startswith("pooling_mode_") and on
@@ -181,15 +181,5 @@ def _pooling_of(path: Path) -> str:
 
 
 def _prompts(folder: Path) -> dict[Kind, str]:
-    named = _json(folder / "config_sentence_transformers.json").get("prompts") or {}
+    named = read_json(folder / "config_sentence_transformers.json", {}).get("prompts") or {}
     return {kind: prompt_for(kind, named) for kind in PROMPT_NAMES}
-
-
-def _json(path: Path) -> Any:
-    """The content of a JSON file, {} where there is none."""
-    if not path.is_file():
-        return {}
-    try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from None

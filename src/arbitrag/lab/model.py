@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from arbitrag.errors import DataError
 from arbitrag.llm.base import LLM
+from arbitrag.serialization import from_plain
+from arbitrag.storage.files import read_json
 from arbitrag.storage.model_manifest import Manifest, read_manifest
 from arbitrag.types import Passage
 
@@ -67,12 +69,9 @@ def demo_cases() -> tuple[DemoCase, ...]:
     """The questions of the demonstration, one of each kind; raises DataError for a damaged file."""
     path = _verified("demo.json")
     try:
-        found = tuple(_case(case) for case in json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError) as error:
+        return from_plain(tuple[DemoCase, ...], read_json(path, []))
+    except ValueError as error:
         raise DataError(f"{path} is not a list of cases: {error}") from None
-    if strange := {case.kind for case in found} - set(get_args(Kind)):
-        raise DataError(f"{path}: unknown kind {min(strange)!r}")
-    return found
 
 
 def demo_kit(llm: LLM, passages: Sequence[Passage]) -> Kit:
@@ -82,11 +81,6 @@ def demo_kit(llm: LLM, passages: Sequence[Passage]) -> Kit:
     from arbitrag.retrieve.fixed import FixedRetriever
 
     return Kit.of(llm, FixedRetriever(passages), encoder=open_encoder("hash"))
-
-
-def _case(found: dict[str, Any]) -> DemoCase:
-    passages = tuple(Passage(**passage) for passage in found["passages"])
-    return DemoCase(**{**found, "passages": passages})
 
 
 def world_documents() -> tuple[Passage, ...]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Message, Prompt
-from arbitrag.serialization import parse_json
+from arbitrag.storage.files import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -99,8 +99,8 @@ class TextCodec:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001  (what the package raises for whatever is wrong with the file)
             raise DataError(f"{path} is not a tokenizer: {error}") from None
-        config = {**_json(folder / "special_tokens_map.json"), **_json(folder / "tokenizer_config.json")}
-        ends = [_json(folder / name).get("eos_token_id") for name in ("generation_config.json", "config.json")]
+        config = read_json(folder / "special_tokens_map.json", {}) | read_json(folder / "tokenizer_config.json", {})
+        ends = [read_json(folder / name, {}).get("eos_token_id") for name in ("generation_config.json", "config.json")]
         return cls(
             tokenizer,
             template=_template_in(folder, config),
@@ -300,16 +300,3 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 def _ids(value: Any) -> list[int]:
     return [value] if isinstance(value, int) else list(value or [])
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file, empty where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        found = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a JSON object, found {type(found).__name__}")
-    return found

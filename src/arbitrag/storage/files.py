@@ -10,10 +10,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 from arbitrag.errors import DataError
+from arbitrag.serialization import describe, parse_json
 from arbitrag.text import printable
+
+T = TypeVar("T", dict[str, Any], list[Any])
 
 # Windows has neither; there links are looked for before a file is opened.
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -31,6 +34,21 @@ def file_digest(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_json(path: Path, default: T) -> T:
+    """The JSON object or list in a file, ``default`` where there is no file. Raises DataError for anything else."""
+    try:
+        found: Any = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return default
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from None
+    if type(found) is not type(default):
+        raise DataError(f"{path} holds {describe(found)}; expected {describe(default)}")
+    return found
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,14 +10,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from arbitrag.errors import DataError
-from arbitrag.serialization import parse_json
-from arbitrag.storage.files import file_digest
+from arbitrag.serialization import from_plain
+from arbitrag.storage.files import file_digest, read_json
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -39,7 +38,7 @@ class Manifest:
     passages: int | None = None
     world: dict[str, int] | None = None
     made: dict[str, Any] = field(default_factory=dict)
-    measured: Sequence[Any] = ()
+    measured: tuple[Any, ...] = ()
     format: int = FORMAT
 
     def write(self, folder: Path) -> None:
@@ -64,14 +63,13 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not path.is_file():
         return None
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
-        manifest = Manifest(**found)
-        files = {str(name): str(hash) for name, hash in manifest.files.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+        found = read_json(path, {})
+        if found.get("format", FORMAT) != FORMAT:
+            raise DataError(f"{path} has format {found['format']}; this version reads {FORMAT}. Export the model again")
+        manifest = from_plain(Manifest, found)
+    except ValueError as error:
         raise DataError(f"{path} is not a manifest: {error}") from None
-    if manifest.format != FORMAT:
-        raise DataError(f"{path} has format {manifest.format}; this version reads {FORMAT}. Export the model again")
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in files):
+    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in manifest.files):
         raise DataError(f"{path} names a file outside of its folder")
     return manifest
 

@@ -301,7 +301,7 @@ def test_the_context_comes_from_the_configuration_where_there_is_no_manifest(tmp
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 77}')
     assert open_onnx(tmp_path, threads=1).info.context_tokens == 77
     (tmp_path / "config.json").write_text("[")
-    with pytest.raises(DataError, match="not a model configuration"):
+    with pytest.raises(DataError, match=r"config\.json is not JSON"):
         open_onnx(tmp_path, threads=1)
 
 
@@ -340,9 +340,9 @@ def change_manifest(**values: Any) -> Any:
         (lose("tokenizer.json"), r"tokenizer\.json is missing"),
         (damage_model, "another SHA-256"),
         (corrupt_without_manifest, "not a model that onnxruntime can open"),
-        (lambda folder: (folder / "manifest.json").write_text("{"), "is not a manifest"),
-        (change_manifest(strange=1), "is not a manifest"),
-        (change_manifest(files=[]), "is not a manifest"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), r"manifest\.json is not JSON"),
+        (change_manifest(strange=1), "is not a manifest: 'strange' is not known"),
+        (change_manifest(files=[]), "is not a manifest: 'files' is a list; expected an object"),
         (change_manifest(format=9), "has format 9; this version reads 1"),
         (change_manifest(files={"../model.onnx": ""}), "outside of its folder"),
     ],

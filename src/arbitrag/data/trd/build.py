@@ -36,8 +36,7 @@ from arbitrag.data.trd.material import CATEGORIES, Category, Material
 from arbitrag.data.trd.validate import Checked, Validator
 from arbitrag.errors import ArbitragError, BackendError, DataError, UsageError
 from arbitrag.llm.base import LLM
-from arbitrag.serialization import parse_json
-from arbitrag.storage.files import encoded, replacing, write_text
+from arbitrag.storage.files import encoded, read_json, replacing, write_text
 from arbitrag.types import Passage
 
 VERSION = 1
@@ -307,13 +306,10 @@ def _prepare(folder: Path, settings: Mapping[str, Any], *, replace: bool) -> Non
 
 def _before(path: Path) -> dict[str, Any]:
     """The report of the last build, empty without one; of one that cannot be read nothing is the same."""
-    if not path.is_file():
-        return {}
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(path, {})
+    except DataError:
         return {"recipe": None}
-    return found if isinstance(found, dict) else {"recipe": None}
 
 
 def _kept(model: LLM, folder: Path, opened: ExitStack) -> LLM:

@@ -27,8 +27,7 @@ from arbitrag.llm.engine.runtime import ForwardOutput, ModelInfo
 from arbitrag.llm.onnx.runtime import InPlaceRuntime, in_place, small
 from arbitrag.llm.onnx.session import HostLogits, cores, memory, open_session
 from arbitrag.llm.tokenizer import TextCodec
-from arbitrag.serialization import parse_json
-from arbitrag.storage.files import file_digest
+from arbitrag.storage.files import file_digest, read_json
 from arbitrag.storage.model_manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -253,13 +252,7 @@ def _context(folder: Path, manifest: Manifest | None) -> int | None:
     """Tokens that the model reads, by the manifest, else by ``config.json``."""
     if manifest is not None:
         return manifest.context_tokens
-    path = folder / "config.json"
-    if not path.is_file():
-        return None
-    try:
-        found = parse_json(path.read_text(encoding="utf-8")).get("max_position_embeddings")
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"{path} is not a model configuration: {error}") from None
+    found = read_json(folder / "config.json", {}).get("max_position_embeddings")
     return found if isinstance(found, int) else None
 
 

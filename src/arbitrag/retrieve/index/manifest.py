@@ -11,15 +11,18 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from arbitrag.errors import IndexFileError
 from arbitrag.retrieve.documents.sources import Source
+from arbitrag.serialization import from_plain
 from arbitrag.storage.checksums import KEY, seal, unseal
 from arbitrag.storage.files import read_plain, write_text
 from arbitrag.text import printable
+
+T = TypeVar("T")
 
 FORMAT = "arbitrag-index"
 VERSION = 2
@@ -90,7 +93,7 @@ def read_manifest(folder: Path) -> IndexManifest:
         raise IndexFileError(f"{shown} is a folder, but not an index: its {FILE} is of another kind.\n{_ELSEWHERE}")
     if found.get("version") != VERSION:
         raise _other_version(folder, found)
-    return _checked(folder, found)
+    return read_sealed(IndexManifest, found, folder, FILE, beside=("format", "version"))
 
 
 def is_vacant(folder: Path) -> bool:
@@ -109,14 +112,24 @@ def has_vectors(folder: Path) -> bool:
     return (folder / VECTORS / VECTORS_FILE).is_file()
 
 
-def check_seal(folder: Path, name: str, found: dict[str, Any]) -> None:
-    """Raise IndexFileError when a JSON file of an index is not what was written."""
+def read_sealed(kind: type[T], found: Any, folder: Path, name: str, *, beside: tuple[str, ...] = ()) -> T:
+    """What a JSON file of an index holds ``beside`` its checksum and some other keys.
+
+    Raises IndexFileError when it is not what was written.
+    """
+    others = {KEY, *beside}
+    plain = {key: value for key, value in found.items() if key not in others} if isinstance(found, dict) else found
+    try:
+        value = from_plain(kind, plain)
+    except ValueError as error:
+        raise corrupt(folder, f"its {name} is not what it should be ({printable(str(error))[:200]})") from None
     try:
         unseal(found)
     except ValueError:
         found = {}
     if KEY not in found:
         raise corrupt(folder, f"its {name} was changed after it was written")
+    return value
 
 
 def corrupt(folder: Path, reason: str) -> IndexFileError:
@@ -168,29 +181,3 @@ def _other_version(folder: Path, found: Mapping[str, Any]) -> IndexFileError:
         f"{shown} has index format {version}; this version of arbitrag reads format {VERSION}.\n"
         f"Build another one (arbitrag index {made_of} -o OTHER.idx), or install the arbitrag that made it."
     )
-
-
-def _checked(folder: Path, found: dict[str, Any]) -> IndexManifest:
-    values: dict[str, Any] = {}
-    for each in fields(IndexManifest):
-        value = found.get(each.name)
-        if each.name == "sources":
-            value = _sources(value)
-        elif each.name in ("include", "exclude"):
-            value = tuple(value) if isinstance(value, list) and {*map(type, value)} <= {str} else None
-        elif type(value) is not (int if each.type == "int" else str):
-            value = None
-        if value is None:
-            raise corrupt(folder, f"{each.name!r} in its {FILE} is {found.get(each.name)!r}"[:200])
-        values[each.name] = value
-    check_seal(folder, FILE, found)
-    return IndexManifest(**values)
-
-
-def _sources(value: object) -> tuple[Source, ...] | None:
-    if not isinstance(value, list) or not value:
-        return None
-    kinds = {"path": str, "name": str, "folder": bool}
-    if all(isinstance(each, dict) and {key: type(kind) for key, kind in each.items()} == kinds for each in value):
-        return tuple(Source(**each) for each in value)
-    return None

@@ -27,7 +27,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from arbitrag.errors import IndexFileError
-from arbitrag.retrieve.index.manifest import LARGEST, VECTORS, VECTORS_FILE, check_seal, corrupt, unusable
-from arbitrag.storage.checksums import KEY, seal
+from arbitrag.retrieve.index.manifest import LARGEST, VECTORS, VECTORS_FILE, corrupt, read_sealed, unusable
+from arbitrag.storage.checksums import seal
 from arbitrag.storage.files import open_plain, read_plain, write_text
 from arbitrag.text import printable
 from arbitrag.types import Passage
@@ -115,12 +115,7 @@ def read_vector_manifest(folder: Path) -> VectorManifest:
             f"the vectors of {printable(str(folder.parent))} have format {found['version']}; this version of arbitrag "
             f"reads format {_VERSION}. Make the index again under another name (-o OTHER.idx)"
         )
-    kinds = {each.name: int if each.type == "int" else str for each in fields(VectorManifest)}
-    if not isinstance(found, dict) or {name: type(value) for name, value in found.items()} != {**kinds, KEY: str}:
-        raise corrupt(folder.parent, f"{VECTORS}/{VECTORS_FILE} is not what it should be")
-    check_seal(folder.parent, f"{VECTORS}/{VECTORS_FILE}", found)
-    del found[KEY]
-    manifest = VectorManifest(**found)
+    manifest = read_sealed(VectorManifest, found, folder.parent, f"{VECTORS}/{VECTORS_FILE}")
     if manifest.width < 1 or min(manifest.rows, manifest.tags, manifest.coded) < 0:
         raise corrupt(folder.parent, f"{VECTORS}/{VECTORS_FILE} counts below nothing")
     return manifest
