@@ -51,7 +51,7 @@ def _option(help: str, **declared: Any) -> Any:
     return field(default=None, metadata={"option": Option(help, **declared)})
 
 
-_AS_IT_WAS = {"bench retry": {"help": "As it was for run."}}
+_AS_IT_WAS = {"bench retry": {"help": "As given to bench run."}}
 _MODEL = "an address such as 'openai:gpt-4o-mini', 'hf:MODEL' or 'lab', or a model"
 _FOLDER = "the path of a folder"
 
@@ -71,23 +71,23 @@ class RunOptions:
         per={
             "bench run": {"help": "A model, as for ask. Repeatable.", "completes": ""},
             "bench retry": {
-                "help": "A model of the run that is not on this machine. Repeatable.",
+                "help": "A model of the run, typed again because it is remote. Repeatable.",
                 "completes": "",
             },
-            "doctor": {"help": "A model to look at. Repeatable.", "completes": ""},
+            "doctor": {"help": "A model to test. Repeatable.", "completes": ""},
         },
     )
     scorer: str | None = _option(
-        "A model for likelihoods, when --llm has none.",
+        "A second model that scores, if --llm gives no likelihoods.",
         metavar="ADDRESS",
         names="address",
         key="scorer",
         remembered=True,
         in_python=_MODEL,
-        per={"bench run": {"help": "A model for likelihoods, when an --llm has none."}, **_AS_IT_WAS},
+        per={"bench run": {"help": "A second model that scores, if an --llm gives no likelihoods."}, **_AS_IT_WAS},
     )
     encoder: str | None = _option(
-        f"For vectors: {', '.join(forms(ENCODERS))}.",
+        f"The encoder for vectors: {', '.join(forms(ENCODERS))}.",
         metavar="ADDRESS",
         completes="encoders",
         names="address",
@@ -97,14 +97,14 @@ class RunOptions:
         in_python="an address such as 'hash' or 'st:NAME', or an encoder",
     )
     index: str | None = _option(
-        f"Made by arbitrag index; or {', '.join(forms(INDEXES))}.",
+        f"An index made by arbitrag index, or {', '.join(forms(INDEXES))}.",
         metavar="ADDRESS",
         names="index",
         key="index",
         remembered=True,
     )
     mode: str | None = _option(
-        "Search an index with vectors by bm25, dense or hybrid.",
+        "How to search an index with vectors: bm25, dense or hybrid.",
         metavar="NAME",
         completes="modes",
         key="mode",
@@ -113,7 +113,7 @@ class RunOptions:
         in_python="'bm25', 'dense' or 'hybrid'",
     )
     where: Sequence[str] | None = _option(
-        "Only passages whose metadata says so. Repeatable.",
+        "Only passages with this value in their metadata. Repeatable.",
         metavar="KEY=VALUE",
         key="where",
         kind=dict,
@@ -122,49 +122,49 @@ class RunOptions:
         in_python="a mapping of texts such as {'language': 'en'}",
     )
     method: str | None = _option(
-        "See: arbitrag methods. auto takes rag, which runs on every model.",
+        "The method; arbitrag methods lists them. auto is rag.",
         metavar="NAME",
         default="auto",
         completes="methods",
         key="method",
         per={
             "bench run": {
-                "help": 'With settings: "rag k=5". Repeatable. See: arbitrag methods.',
+                "help": 'A method, with settings if need be: "rag k=5". Repeatable. See: arbitrag methods.',
                 "metavar": "METHOD",
                 "default": None,
             },
-            "tune": {"help": "What to tune.", "metavar": "trustmargin|bridge", "default": None, "completes": ""},
+            "tune": {"help": "The method to tune.", "metavar": "trustmargin|bridge", "default": None, "completes": ""},
         },
     )
     answer: str | None = _option(
-        "Long: also in sentences that cite the passages.",
+        "long adds an answer in sentences that cite the passages.",
         metavar="short|long",
         default="short",
         key="answer",
         settable=("ask",),
     )
     price: str | None = _option(
-        "Money per million tokens of --llm.",
+        "The price of a million prompt and completion tokens of --llm.",
         metavar="PROMPT,COMPLETION",
         key="price",
         in_python="Price(prompt=..., completion=...) of arbitrag.llm.base",
         per={
-            name: {"help": "Money per million tokens; for all models or for each."}
+            name: {"help": "The price of a million prompt and completion tokens, for all models or one each."}
             for name in ("bench run", "bench retry")
         },
     )
     cache: str | None = _option(
-        "Keep responses in this folder.",
+        "Cache model responses in this folder.",
         metavar="DIR",
         names="responses",
         key="cache",
         variable="RESPONSE_CACHE",  # ARBITRAG_CACHE is where the answers of probes are kept
         remembered=True,
         in_python=_FOLDER,
-        per={"bench run": {"help": "Keep responses in this folder, for other runs too."}, **_AS_IT_WAS},
+        per={"bench run": {"help": "Cache model responses in this folder, also for other runs."}, **_AS_IT_WAS},
     )
     wording: str | None = _option(
-        "Prompt files of your own.",
+        "A folder with your own prompt files.",
         metavar="DIR",
         names="folder",
         key="wording",
@@ -173,15 +173,15 @@ class RunOptions:
         per=_AS_IT_WAS,
     )
     concurrency: int | None = _option(
-        "Questions at a time.",
+        "How many questions run concurrently.",
         default=16,
         least=1,
         key="concurrency",
         kind=int,
-        per={name: {"help": "Rows at a time.", "default": 64} for name in ("bench run", "bench retry")},
+        per={name: {"help": "How many rows run concurrently.", "default": 64} for name in ("bench run", "bench retry")},
     )
     context_tokens: int | None = _option(
-        "For all passages together.",
+        "The token limit for all passages of a prompt.",
         default=2048,
         least=1,
         key="limits.context_tokens",
@@ -190,7 +190,7 @@ class RunOptions:
         per={"bench run": {"default": None}},  # those of the run file, or the same
     )
     answer_tokens: int | None = _option(
-        "For an answer.",
+        "The token limit for an answer.",
         default=32,
         least=1,
         key="limits.answer_tokens",
@@ -199,7 +199,7 @@ class RunOptions:
         per={"bench run": {"default": None}},
     )
     writing_tokens: int | None = _option(
-        "For what a method writes on the way.",
+        "The token limit for a method's intermediate texts.",
         default=256,
         least=1,
         key="limits.writing_tokens",
@@ -208,33 +208,44 @@ class RunOptions:
         per={"bench run": {"default": None}},
     )
     max_tokens: int | None = _option(
-        "Stop before prompts and completions have more in all.", least=1, key="limits.max_tokens", kind=int
+        "A limit on the prompt and completion tokens of the run; it stops before exceeding it.",
+        least=1,
+        key="limits.max_tokens",
+        kind=int,
     )
     max_cost: float | None = _option(
-        "Stop before the run cost more in all; needs --price.", metavar="MONEY", key="limits.max_cost", kind=float
+        "A limit on the run's cost; it stops before exceeding it. Needs --price.",
+        metavar="MONEY",
+        key="limits.max_cost",
+        kind=float,
     )
     passages: str | None = _option(
-        'Rows {"text": ...} to read for every question.',
+        'A JSON-lines file of passages {"text": ...}, given to every question.',
         metavar="FILE",
         remembered=True,
-        per={"bench run": {"help": "The questions' own passages, or the index's.", "metavar": "given|retrieved"}},
-    )
-    questions: str | None = _option(
-        "JSON lines, CSV, or a question a line. See: data check.",
-        metavar="FILE|-",
         per={
-            "bench run": {"help": "A question set, see: arbitrag data check. Repeatable.", "metavar": "ADDRESS"},
+            "bench run": {
+                "help": "Use the questions' own passages, or retrieve from the index.",
+                "metavar": "given|retrieved",
+            }
         },
     )
-    limit: int | None = _option("At most so many questions of each set.", least=1)
-    seed: int | None = _option(
-        "Draw the --limit at random, not from the beginning.",
-        remembered=True,
-        per={"tune": {"help": "Of the bootstrap.", "default": 0}},
+    questions: str | None = _option(
+        "A file of questions: JSON lines, CSV, or one question per line. See: arbitrag data check.",
+        metavar="FILE|-",
+        per={
+            "bench run": {"help": "A question set; see arbitrag data check. Repeatable.", "metavar": "ADDRESS"},
+        },
     )
-    retries: int | None = _option("For a request that a server failed.", least=0, remembered=True)
+    limit: int | None = _option("How many questions of each set to use, at most.", least=1)
+    seed: int | None = _option(
+        "Choose the --limit questions at random with this seed; else the first ones.",
+        remembered=True,
+        per={"tune": {"help": "The seed of the bootstrap.", "default": 0}},
+    )
+    retries: int | None = _option("How often a failed request is retried.", least=0, remembered=True)
     deterministic: bool | None = _option(
-        "The same numbers at any --concurrency, from models in this process.", metavar=None, remembered=True
+        "Reproducible numbers at any --concurrency, for in-process models.", metavar=None, remembered=True
     )
 
 

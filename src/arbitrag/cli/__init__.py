@@ -102,7 +102,7 @@ def _root(
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings, for the command that follows.")
+        str | None, typer.Option("--config", metavar="FILE", help="A file of settings for the command.")
     ] = None,
 ) -> None:
     """Decide, question by question, whether a language model should trust its memory, the retrieved passages, both,

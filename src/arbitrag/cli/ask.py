@@ -52,7 +52,9 @@ def ask(
     question: Annotated[
         str | None,
         typer.Argument(
-            metavar="QUESTION", help="- reads it from standard input. For many: --questions.", callback=typed
+            metavar="QUESTION",
+            help="The question; - reads it from standard input. For many: --questions.",
+            callback=typed,
         ),
     ] = None,
     llm: Annotated[str | None, option("llm")] = None,
@@ -66,7 +68,13 @@ def ask(
     scorer: Annotated[str | None, option("scorer")] = None,
     questions: Annotated[str | None, option("questions")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Rows go here; run again to go on or retry.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write a row per question to this file. Run again to resume, and to retry failed rows.",
+        ),
     ] = None,
     concurrency: Annotated[int, option("concurrency")] = default("concurrency"),
     cache: Annotated[Path | None, option("cache")] = None,
@@ -80,8 +88,10 @@ def ask(
     max_cost: MaxCost = None,
     foreign: Foreign = False,
     as_json: AsJson = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Print every call and decision as well.")] = False,
-    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace, for replay.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also print every call and decision.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write the trace to this file, for arbitrag replay.")
+    ] = None,
     config: Config = None,
 ) -> int:
     """Answer a question, and say which source was trusted and why."""

@@ -37,7 +37,7 @@ def doctor(
     as_json: AsJson = False,
     config: Config = None,
 ) -> int:
-    """Check the installation, and what models really offer.
+    """Check the installation, and test what models offer.
 
     The exit status is 1 when something of it does not work.
     """

@@ -14,7 +14,7 @@ from arbitrag.types import Decision, Passage
 
 
 def explained(trace: Trace, width: int = 100) -> str:
-    """The whole trace on lines of about ``width`` columns; prompts and replies keep their own line ends."""
+    """A trace as text: lines of about ``width`` columns; prompts and replies keep their own line ends."""
     settings = ", ".join(f"{key} {_number(value)}" for key, value in trace.settings.items())
     lines = [
         f"Method    {trace.method}{f' with {settings}' if settings else ''}",

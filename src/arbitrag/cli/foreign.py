@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 Foreign = Annotated[
-    bool, typer.Option("--foreign", help="Ask a model about the lab's world that was not trained on it.")
+    bool, typer.Option("--foreign", help="Allow a model that was not trained on the lab's world to answer about it.")
 ]
 
 

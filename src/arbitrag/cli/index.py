@@ -19,11 +19,11 @@ EXAMPLE = "arbitrag index ./docs -o docs.idx"
 
 def index(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The index, a folder; new or to update.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="The folder of the index, new or existing.")],
     sources: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="SOURCES...", help="Folders and files to index; an index remembers them.", show_default=False
+            metavar="SOURCES...", help="Folders and files to index. The index remembers them.", show_default=False
         ),
     ] = None,
     include: Annotated[
@@ -31,37 +31,39 @@ def index(
         typer.Option(
             "--include",
             metavar="GLOB",
-            help="Only these: a name ('*.md') or a path from the source ('notes/**'). Repeatable.",
+            help="Index only matching files: by name ('*.md') or by path below the source ('notes/**'). Repeatable.",
         ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", metavar="GLOB", help="Not these; stronger than --include. Repeatable."),
+        typer.Option(
+            "--exclude", metavar="GLOB", help="Leave matching files out, also where --include matches. Repeatable."
+        ),
     ] = None,
     encoder: Encoder = None,
     passage_tokens: Annotated[
         int | None,
-        typer.Option("--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage, 256 by default."),
+        typer.Option(
+            "--passage-tokens", min=1, metavar="NUMBER", help="The length of a passage in tokens; 256 by default."
+        ),
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option("--language", metavar="NAME", help="The language of the documents, english by default."),
+        typer.Option("--language", metavar="NAME", help="The language of the documents; english by default."),
     ] = None,
-    add: Annotated[
-        bool, typer.Option("--add", help="Add the sources to those that the index is made of already.")
-    ] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add these sources to those of the index.")] = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Make it an index of exactly these sources, and drop all others.")
+        bool, typer.Option("--replace", help="Index exactly these sources, and drop all others.")
     ] = False,
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
-    """Make an index of documents, or bring it up to date.
+    """Index documents, or update an index.
 
-    Reads md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb and jsonl files under the sources. Run again, it reads only
-    what changed; without sources it looks at those that the index was made of. Others need --add or --replace.
-    Hidden files and folders, build folders, node_modules and virtual environments are left out unless an --include
-    names them, and the output says so. An index remembers these choices until others are made, or --replace.
+    Reads the md, txt, html, pdf, docx, pptx, xlsx, epub, ipynb and jsonl files of the sources. On an existing index it
+    reads only what changed; without SOURCES it uses those that the index was made of, and other sources need --add or
+    --replace. Hidden files and folders, build folders, node_modules and virtual environments are left out unless an
+    --include names them, and the output lists them. The index remembers these options until they are changed.
     """
     from arbitrag.cli.terminal.output import complain, progress, say, say_json
     from arbitrag.retrieve import update_index

@@ -22,13 +22,13 @@ LABEL = 13  # columns of the names on the left
 def methods(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", autocompletion=completion.methods, help="Explain this one, with an example."),
+        typer.Argument(metavar="NAME", autocompletion=completion.methods, help="A method to explain, with an example."),
     ] = None,
     llm: Annotated[
-        str | None, typer.Option("--llm", metavar="ADDRESS", help="Say which methods run with this model.")
+        str | None, typer.Option("--llm", metavar="ADDRESS", help="Show which methods run with this model.")
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option("--scorer", metavar="ADDRESS", help="With this model beside it, for likelihoods.")
+        str | None, typer.Option("--scorer", metavar="ADDRESS", help="A second model that scores.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,10 +13,11 @@ EXAMPLE = "arbitrag replay trace.json --set threshold=-1.0"
 
 
 def replay(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A file made by: arbitrag ask ... --trace FILE.")],
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace, written by arbitrag ask ... --trace FILE.")],
     changes: Changes = None,
     method: Annotated[
-        str | None, typer.Option("--method", metavar="NAME", help="Decide with another method on the same calls.")
+        str | None,
+        typer.Option("--method", metavar="NAME", help="Decide by another method, from the same recorded calls."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

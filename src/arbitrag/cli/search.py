@@ -20,9 +20,11 @@ EXCERPT = 160  # characters shown of a passage
 
 def search(
     context: typer.Context,
-    index: Annotated[str, typer.Argument(metavar="INDEX", help="Made by arbitrag index, or a server's address.")],
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question or any words.", callback=typed)],
-    k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="How many passages.")] = 10,
+    index: Annotated[
+        str, typer.Argument(metavar="INDEX", help="An index made by arbitrag index, or a server's address.")
+    ],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The query.", callback=typed)],
+    k: Annotated[int, typer.Option("-k", min=1, metavar="NUMBER", help="How many passages to show.")] = 10,
     encoder: Encoder = None,
     mode: Mode = None,
     where: Where = None,

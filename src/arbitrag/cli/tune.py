@@ -23,30 +23,38 @@ def tune(
     path: Annotated[Path, typer.Argument(metavar="RUN.db", help="A run file made with --traces.")],
     method: Annotated[str, option("method", "tune")],
     set: Annotated[
-        str | None, typer.Option("--set", "--split", metavar="NAME", help="The question set; a validation set.")
+        str | None,
+        typer.Option("--set", "--split", metavar="NAME", help="The question set to tune on; a validation set."),
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", metavar="NAME", help="Where the run has the method in several forms.")
+        str | None,
+        typer.Option(
+            "--system", metavar="NAME", help="The system to tune, if the run has the method with several settings."
+        ),
     ] = None,
     metric: Annotated[
         str | None, typer.Option("--metric", metavar="NAME", help=f"{listed(list(METRICS), 'or')}.")
     ] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option("--grid", metavar="NAME=VALUES", help="beta=0.5:1.5:0.1 or beta=0.9,1.1. Repeatable."),
+        typer.Option(
+            "--grid", metavar="NAME=VALUES", help="Values to try: beta=0.5:1.5:0.1 or beta=0.9,1.1. Repeatable."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the best settings there as JSON.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the best settings to this file, as JSON.")
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with heat maps.")] = None,
-    on_test: Annotated[bool, typer.Option("--on-test", help="Tune even on a set whose name says test.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with heat maps.")
+    ] = None,
+    on_test: Annotated[bool, typer.Option("--on-test", help="Allow tuning on a set whose name contains test.")] = False,
     resamples: Annotated[
-        int | None, typer.Option("--resamples", min=1, metavar="NUMBER", help="Of the bootstrap.")
+        int | None, typer.Option("--resamples", min=1, metavar="NUMBER", help="How many bootstrap resamples.")
     ] = None,
     seed: Annotated[int, option("seed", "tune")] = default("seed", "tune"),
     as_json: AsJson = False,
 ) -> None:
-    """Find the best settings on a validation set from what a run recorded; no model is asked.
+    """Find the best settings on a validation set from a recorded run, without a model.
 
     TrustMargin's threshold and weight, or BRIDGE's alpha, beta and weights of the scorer.
     """

@@ -14,7 +14,7 @@ PLACE_LINES = 3  # lines of passages before the rest is only counted
 
 
 def render(verdict: Verdict, width: int = 100, *, settings: str = "") -> str:
-    """The verdict on lines of at most ``width`` columns (30 at least), without a line feed at the end."""
+    """A verdict as text: lines of at most ``width`` columns (30 at least), without a final line feed."""
     width = max(width, NARROWEST)
     room = width - LABEL
     lines = [

@@ -41,28 +41,33 @@ Metrics = Annotated[
     typer.Option("--metric", metavar="NAMES", help=f"{', '.join(METRICS)}; several with commas."),
 ]
 Resamples = Annotated[
-    int | None, typer.Option("--resamples", min=1, metavar="NUMBER", help="Of the bootstrap, for each interval.")
+    int | None,
+    typer.Option("--resamples", min=1, metavar="NUMBER", help="How many bootstrap resamples for each interval."),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="Of the bootstrap.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="NUMBER", help="The seed of the bootstrap.")]
 
 
 def report(
     path: File,
-    format: Annotated[ReportFormat, typer.Option("--format", help="What to make of it.")] = ReportFormat.TEXT,
+    format: Annotated[ReportFormat, typer.Option("--format", help="The format of the report.")] = ReportFormat.TEXT,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there instead of printing it.")
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Write the report to this file instead of printing it."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page: --format html -o FILE.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page; short for --format html -o FILE.")
     ] = None,
     metrics: Metrics = None,
     sets: Sets = None,
     systems: Systems = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="NAME", help="The system that marks compare with; the first.")
+        str | None,
+        typer.Option(
+            "--baseline", metavar="NAME", help="The system that significance marks compare with; the first by default."
+        ),
     ] = None,
     confidence: Annotated[
-        str, typer.Option("--confidence", metavar="SCORE", help="The named score that orders answers by how sure.")
+        str, typer.Option("--confidence", metavar="SCORE", help="The score that orders answers by confidence.")
     ] = "confidence",
     resamples: Resamples = None,
     seed: Seed = 0,
@@ -110,12 +115,12 @@ def report(
 
 def show(
     path: File,
-    question: Annotated[str, typer.Option("--question", metavar="ID", help="The id of a question of the run.")],
+    question: Annotated[str, typer.Option("--question", metavar="ID", help="The id of a question.")],
     sets: Sets = None,
     systems: Systems = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what every system made of one question, and whether it was right."""
+    """Show how every system answered one question, and whether it was right."""
     from arbitrag.cli.bench.question import found, told
     from arbitrag.cli.terminal.output import say, say_json, width
     from arbitrag.evaluate.run.store import Store
@@ -130,7 +135,7 @@ def show(
 
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A.db", help="A run file.")],
-    after: Annotated[Path, typer.Argument(metavar="B.db", help="The run file to compare with it.")],
+    after: Annotated[Path, typer.Argument(metavar="B.db", help="The run file to compare it with.")],
     metrics: Metrics = None,
     sets: Sets = None,
     systems: Systems = None,
@@ -138,7 +143,7 @@ def diff(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what changed between two runs, and whether the figures moved or it is noise."""
+    """Show what changed between two runs, and whether the differences are more than noise."""
     from arbitrag.cli.bench.difference import told
     from arbitrag.cli.terminal.output import say, say_json, width
     from arbitrag.evaluate.report.difference import difference

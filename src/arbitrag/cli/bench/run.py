@@ -16,10 +16,10 @@ from arbitrag.cli.terminal.help import App
 
 File = Annotated[Path, typer.Argument(metavar="RUN.db", help="The run file.")]
 Concurrency = Annotated[int, option("concurrency", "bench run")]
-Traces = Annotated[bool, typer.Option("--traces", help="Keep every call of every row as well.")]
+Traces = Annotated[bool, typer.Option("--traces", help="Store the trace of every row.")]
 
 group = App(
-    help="Run methods over question sets, and compare them. A run is one file; it can be stopped and taken up again."
+    help="Run methods over question sets, and compare them. A run is one file. It can be interrupted and resumed."
 )
 
 
@@ -60,11 +60,10 @@ def run(
     as_json: AsJson = False,
     config: Config = None,
 ) -> int:
-    """Answer every question with every method on every model; what a run file has already is not asked again.
+    """Answer every question with every method on every model. Finished rows are not computed again.
 
-    Without options a run goes on as it began; a model or an index that is not on this machine has to be typed again.
-    More methods, models and questions may join it; whatever else decides an
-    answer must stay the same.
+    Without options a run resumes as it began; a remote model or index has to be typed again. You can add methods,
+    models and questions to a run. Everything else that affects an answer must stay the same.
     """
     from arbitrag.cli.bench.session import Session
     from arbitrag.cli.terminal.output import complain
@@ -121,7 +120,7 @@ def retry(
     traces: Traces = False,
     as_json: AsJson = False,
 ) -> int:
-    """Ask the questions whose rows failed again, as they were asked before.
+    """Answer the failed rows of a run again, with the same settings.
 
     What the run file names and is not on this machine (models, an index on a server) has to be typed again.
     """

@@ -26,7 +26,7 @@ _LAB_RECIPE: Mapping[str, Any] = {"size": 4000, "passages": 5, "phrasings": 4, "
 
 
 def build_trd(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the set comes.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder for the set.")],
     source: Annotated[
         str,
         typer.Option(
@@ -35,31 +35,36 @@ def build_trd(
     ] = _LAB,
     llm: Annotated[
         list[str] | None,
-        typer.Option("--llm", metavar="ADDRESS", help="A model that validates; repeated, every one has to agree."),
+        typer.Option(
+            "--llm", metavar="ADDRESS", help="A model that validates the questions. Repeatable: then all have to agree."
+        ),
     ] = None,
     size: Annotated[
-        int | None, typer.Option("--size", metavar="N", help="How many questions; else all (lab: 4000).")
+        int | None, typer.Option("--size", metavar="N", help="How many questions; all by default (lab: 4000).")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Everything random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The random seed.")] = 0,
     passages: Annotated[
-        int | None, typer.Option("--passages", metavar="N", help="Passages of a question; else 1 (lab: 5).")
+        int | None, typer.Option("--passages", metavar="N", help="Passages per question; 1 by default (lab: 5).")
     ] = None,
-    telling: Annotated[int, typer.Option("--telling", metavar="N", help="How many of them tell its fact.")] = 1,
+    telling: Annotated[int, typer.Option("--telling", metavar="N", help="How many of them state its fact.")] = 1,
     phrasings: Annotated[
-        int | None, typer.Option("--phrasings", metavar="N", help="Questions about one fact, at most; else 1 (lab: 4).")
+        int | None, typer.Option("--phrasings", metavar="N", help="Questions per fact, at most; 1 by default (lab: 4).")
     ] = None,
     show_options: Annotated[
         bool | None,
-        typer.Option("--show-options/--hide-options", help="Whether the models see the options (lab: they do not)."),
+        typer.Option(
+            "--show-options/--hide-options", help="Show the models the answer options, or hide them (lab: hidden)."
+        ),
     ] = None,
     world: Annotated[
-        int | None, typer.Option("--world", metavar="N", help="The seed of the lab's world; else the model's own.")
+        int | None,
+        typer.Option("--world", metavar="N", help="The seed of the lab's world; by default the model's own."),
     ] = None,
     world_version: Annotated[
         int | None, typer.Option("--world-version", metavar="N", help="The version of the lab's world.")
     ] = None,
     cutoff: Annotated[
-        str, typer.Option("--cutoff", metavar="DATE", help="Where the models' knowledge ends, such as 2023-02.")
+        str, typer.Option("--cutoff", metavar="DATE", help="The models' knowledge cutoff, such as 2023-02.")
     ] = "",
     nq_train: Annotated[
         Path | None, typer.Option("--nq-train", metavar="FILE", help="wikipedia: Natural Questions, simplified.")
@@ -77,18 +82,22 @@ def build_trd(
         Path | None, typer.Option("--paragraphs", metavar="FILE", help="wikipedia: paragraphs, as passages.")
     ] = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, metavar="N", help="Questions under way at a time.")
+        int, typer.Option("--concurrency", min=1, metavar="N", help="How many questions run concurrently.")
     ] = 32,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of a set that was built otherwise.")
+        bool, typer.Option("--replace", help="Replace a set that was built with other options.")
     ] = False,
     examples: Annotated[
-        int | None, typer.Option("--examples", min=1, metavar="N", help="Also write so many of each category.")
+        int | None,
+        typer.Option("--examples", min=1, metavar="N", help="Also write this many examples of each category."),
     ] = None,
     into: Annotated[
-        Path | None, typer.Option("--into", metavar="FILE", help="Put them between the marks of this markdown file.")
+        Path | None,
+        typer.Option("--into", metavar="FILE", help="Write them between the markers in this Markdown file."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask models that may cost money without asking first.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation before calling models that may cost money.")
+    ] = False,
     foreign: Foreign = False,
     as_json: AsJson = False,
 ) -> int:

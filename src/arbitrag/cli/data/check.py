@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # bad rows of a file; --json names all of them
 
-group = App(help="Question sets: check what is in them, and build one.")
+group = App(help="Check question sets, and build one.")
 
 
 group.command("build-trd", epilog=build_trd.EXAMPLE)(build_trd.build_trd)
@@ -26,11 +26,12 @@ group.command("build-trd", epilog=build_trd.EXAMPLE)(build_trd.build_trd)
 @group.command(epilog="arbitrag data check towns.jsonl 'lab:questions?count=500'")
 def check(
     sets: Annotated[
-        list[str], typer.Argument(metavar="SETS...", help="Files, perhaps with options (FILE?poisoned=1&k=5), or lab:")
+        list[str],
+        typer.Argument(metavar="SETS...", help="Files, with options if need be (FILE?poisoned=1&k=5), or lab:"),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Name every bad row of a question set by its line, and say what is in the good ones.
+    """List every invalid row of a question set by its line, and summarise the valid ones.
 
     Reads JSON lines, CSV, and the data sets that docs/benchmarks.md lists. The exit status is 1 when a row is bad.
     """

@@ -16,7 +16,7 @@ CORPUS, LABELS, QUESTIONS = "corpus.jsonl", "labels.jsonl", "questions.jsonl"
 
 
 def retrieval(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where the three files come.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder for the three files.")],
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="The seed of the world.")] = 7,
     version: Annotated[int, typer.Option("--world-version", metavar="N", help="The version of the world.")] = 1,
     size: Annotated[int, typer.Option("--size", min=1, metavar="N", help="How many documents.")] = 50_000,

@@ -21,16 +21,16 @@ _VERSION = 1
 
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of the world.")]
 Version = Annotated[int, typer.Option("--world-version", metavar="N", help="The version of the world.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there, not on standard output.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file instead of standard output.")
+]
 
-group = App(
-    help="An invented world whose truth is known: its facts, documents, questions, and what a model believes of it."
-)
+group = App(help="The lab: an invented world, its documents and questions, and what a model knows of it.")
 
 
 @group.command(epilog="arbitrag lab world --seed 7 -o world.jsonl")
 def world(seed: Seed = _SEED, version: Version = _VERSION, out: Out = None, as_json: AsJson = False) -> None:
-    """Say what is in a world; with -o, write every entity and fact, one a line."""
+    """Summarise a world; with -o, write every entity and fact as JSON lines."""
     from arbitrag.cli.terminal.output import say, say_json, table
 
     made = _world(seed, version)
@@ -58,20 +58,22 @@ def corpus(
     version: Version = _VERSION,
     size: Annotated[int, typer.Option("--size", min=1, metavar="N", help="How many documents.")] = 10_000,
     draw: Annotated[int, typer.Option("--draw", metavar="N", help="The seed of the documents.")] = 0,
-    copies: Annotated[float, typer.Option("--copies", metavar="SHARE", help="Copies among the documents.")] = 0.05,
+    copies: Annotated[
+        float, typer.Option("--copies", metavar="SHARE", help="The share of documents that are near-copies.")
+    ] = 0.05,
     outdated: Annotated[
-        bool, typer.Option("--outdated/--no-outdated", help="Also tell what is true no longer.")
+        bool, typer.Option("--outdated/--no-outdated", help="Include documents with outdated facts.")
     ] = True,
     poisons: Annotated[
-        float, typer.Option("--poisons", metavar="SHARE", help="Facts that are also told wrongly.")
+        float, typer.Option("--poisons", metavar="SHARE", help="The share of facts with a poisoned document.")
     ] = 0.0,
     labels: Annotated[
-        Path | None, typer.Option("--labels", metavar="FILE", help="Write there what each document is.")
+        Path | None, typer.Option("--labels", metavar="FILE", help="Write a label for each document to this file.")
     ] = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write documents that tell the world's facts, to index: jsonl with id, title, text, source and date."""
+    """Write documents about the world's facts, to be indexed: JSON lines with id, title, text, source and date."""
     from arbitrag.cli.terminal.output import complain, progress, say, say_json
     from arbitrag.errors import UsageError
     from arbitrag.lab.corpus import Corpus, Recipe, document_row, write_corpus
@@ -102,15 +104,15 @@ def questions(
     draw: Annotated[int, typer.Option("--draw", metavar="N", help="The seed of the questions.")] = 0,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--kind", metavar="KIND", help="known, evolved, late or multi-hop; all unless given. Repeatable."),
+        typer.Option("--kind", metavar="KIND", help="known, evolved, late or multi-hop; all by default. Repeatable."),
     ] = None,
     gold: Annotated[
-        Path | None, typer.Option("--gold", metavar="FILE", help="Write the answers there, for an evaluation.")
+        Path | None, typer.Option("--gold", metavar="FILE", help="Write the gold answers to this file.")
     ] = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write questions about the world, and their answers to another file."""
+    """Write questions about the world, and the answers to another file."""
     from collections import Counter
 
     from arbitrag.cli.terminal.output import say, say_json
@@ -143,13 +145,17 @@ group.command(epilog=retrieval.EXAMPLE)(retrieval.retrieval)
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="An entity of the world, or its alias.", callback=typed)],
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="A lab model; else the embedded one.")
+        Path | None, typer.Option("--checkpoint", metavar="FOLDER", help="A lab model; by default the embedded one.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="The world; else the model's own.")] = None,
-    world_only: Annotated[bool, typer.Option("--world-only", help="Ask no model.")] = False,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="The seed of the world; by default the model's own.")
+    ] = None,
+    world_only: Annotated[
+        bool, typer.Option("--world-only", help="Show the world only, without asking a model.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the world says about an entity and what the model believes, side by side."""
+    """Show an entity's facts beside what the model answers about them."""
     import asyncio
 
     from arbitrag.cli.terminal.output import say, say_json
