@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arbitrag.text import agree, clean_answer, declines, normalize_answer, one_line, printable, settle, vanishes
+from arbitrag.text import agree, clean_answer, declines, final_answer, normalize_answer, one_line, printable, vanishes
 
 words = st.lists(
     st.sampled_from(["a", "an", "the", "The", "x", "ß", "İ", "Σ", "$", "’", "-", " ", "\n", "A.", "中"])
@@ -218,4 +218,4 @@ OPTIONS = ("red", "blue", "I don't know")
     ],
 )
 def test_what_an_answer_comes_to(answer: str, options: tuple[str, ...], settled: str | None) -> None:
-    assert settle(answer, options) == settled
+    assert final_answer(answer, options) == settled

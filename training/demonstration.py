@@ -20,7 +20,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from arbitrag.lab.contexts import distractors, tell
+from arbitrag.lab.contexts import distractors, fact_passage
 from arbitrag.lab.documents import document_id
 from arbitrag.lab.model import DemoCase, Kind, demo_kit
 from arbitrag.lab.world import Fact, World, ask
@@ -103,7 +103,7 @@ def draw(world: World, kind: Kind, rng: random.Random) -> DemoCase:
     planted = kind == "poison"
     beside = distractors(world, fact, PASSAGES - len(told), rng)
     folders = [*(["planted/"] if planted else [""]) * len(told), *[""] * len(beside)]
-    texts = [(each, tell(each, rng), folder) for each, folder in zip([*told, *beside], folders, strict=True)]
+    texts = [(each, fact_passage(each, rng), folder) for each, folder in zip([*told, *beside], folders, strict=True)]
     rng.shuffle(texts)
     passages = tuple(
         Passage(

@@ -43,7 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from arbitrag.lab.contexts import distractors, tell
+from arbitrag.lab.contexts import distractors, fact_passage
 from arbitrag.lab.language import PassageForm
 from arbitrag.lab.world import Fact, World, ask
 from training.replies import TASKS, TaskName
@@ -151,7 +151,7 @@ class Samples:
         form: PassageForm | None = "subject first" if only_subject_first else None
         if form is None and self._rng.random() < _OBJECT_FIRST:
             form = "object first"
-        return tell(fact, self._rng, decorated=decorated, form=form)
+        return fact_passage(fact, self._rng, decorated=decorated, form=form)
 
     def _count(self, progress: float) -> int:
         return self._rng.choice(next(counts for until, counts in _COUNTS if progress < until))

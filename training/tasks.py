@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arbitrag.lab.contexts import distractors, tell
+from arbitrag.lab.contexts import distractors, fact_passage
 from arbitrag.lab.model import PROMPTS
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.methods.bridge.log import BridgeLog
@@ -133,7 +133,7 @@ class Tasks:
 
     def _tell(self, fact: Fact, progress: float) -> str:
         easy = self._rng.random() > (progress - 0.12) / 0.3
-        return tell(fact, self._rng, decorated=0.2 * progress, form="subject first" if easy else None)
+        return fact_passage(fact, self._rng, decorated=0.2 * progress, form="subject first" if easy else None)
 
     def _made(self, name: TaskName, scene: Scene) -> tuple[dict[str, Any], str]:
         """The fields of the prompt beside its question, and the reply."""

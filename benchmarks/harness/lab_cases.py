@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from arbitrag.lab.checkpoint import LabModel
-from arbitrag.lab.contexts import distractors, tell
+from arbitrag.lab.contexts import distractors, fact_passage
 from arbitrag.lab.language import PassageForm
 from arbitrag.lab.world import Fact, World, ask
 from arbitrag.llm.base import LLM, Prompt, Sampling
@@ -43,7 +43,7 @@ def closed_book(facts: Sequence[Fact], rng: random.Random) -> list[Case]:
 def in_context(world: World, fact: Fact, kind: Kind, count: int, rng: random.Random) -> Case:
     """The question among ``count`` passages, of which one tells the fact right or wrong, or none does."""
     told = {"right": [fact], "poisoned": [world.substitute(fact, rng)], "irrelevant": []}[kind]
-    texts = [tell(each, rng) for each in [*told, *distractors(world, fact, count - len(told), rng)]]
+    texts = [fact_passage(each, rng) for each in [*told, *distractors(world, fact, count - len(told), rng)]]
     planted = told[0].object if kind == "poisoned" else ""
     return Case(fact, Question(ask(fact, rng)), _shuffled(texts, rng), planted)
 
@@ -62,8 +62,8 @@ def by_form(world: World, facts: Sequence[Fact], count: int, rng: random.Random)
     for number, fact in enumerate(facts):
         name = list(FORMS)[number % len(FORMS)]
         form, decorated = FORMS[name]
-        texts = [tell(fact, rng, form=form, decorated=decorated)]
-        texts += [tell(each, rng) for each in distractors(world, fact, count - 1, rng)]
+        texts = [fact_passage(fact, rng, form=form, decorated=decorated)]
+        texts += [fact_passage(each, rng) for each in distractors(world, fact, count - 1, rng)]
         cases.append(Case(fact, Question(ask(fact, rng)), _shuffled(texts, rng), form=name))
     return cases
 

@@ -151,7 +151,7 @@ class Model:
         while True:
             tokens.update(zip(missing, await reading.counted(missing), strict=True))
             try:
-                return self._fitted(passages, form, reply, fields, window, partial(_looked_up, tokens))
+                return self._fitted(passages, form, reply, fields, window, partial(_known_tokens, tokens))
             except _NotCounted as error:
                 missing = [error.text]
 
@@ -195,11 +195,11 @@ class _NotCounted(Exception):
         self.text = text
 
 
-def _looked_up(tokens: Mapping[str, int], text: Prompt | str) -> int:
+def _known_tokens(tokens: Mapping[str, int], text: Prompt | str) -> int:
     """The tokens of a text, or of a prompt's messages and what a template adds; raises _NotCounted for a new text."""
     if isinstance(text, Prompt):
         parts = [message.text for message in text.messages] if text.text is None else [text.text]
-        return sum(_looked_up(tokens, part) + TEMPLATE_TOKENS for part in parts)
+        return sum(_known_tokens(tokens, part) + TEMPLATE_TOKENS for part in parts)
     if text and text not in tokens:
         raise _NotCounted(text)
     return tokens[text] if text else 0

@@ -35,11 +35,11 @@ from arbitrag.methods.base import Method, configure, settings
 from arbitrag.prompts import PromptBook, PromptFile, parse_prompt
 from arbitrag.retrieve.base import Retriever
 from arbitrag.serialization import from_plain, parse_json, to_plain
-from arbitrag.stages.long_form import written_out
+from arbitrag.stages.long_form import with_long_answer
 from arbitrag.storage.checksums import KEY, seal, unseal
 from arbitrag.storage.files import write_text
 from arbitrag.text import one_line
-from arbitrag.trace import FORMAT, READABLE, Call, Kind, Named, Recorder, Result, Trace, as_current, decode
+from arbitrag.trace import FORMAT, READABLE, Call, Kind, NamedPart, Recorder, Result, Trace, as_current, decode
 from arbitrag.types import Question, Verdict
 
 R = TypeVar("R", bound=Result)
@@ -99,7 +99,7 @@ async def decide_again(
 ) -> Verdict:
     """``replay`` for a running event loop."""
     kind = _kind(trace, method)
-    chosen = _settled(kind, trace, changes or {})
+    chosen = _changed_method(kind, trace, changes or {})
     kit = _kit(trace)
     verdict = await chosen.answer(trace.question, kit)
     if trace.form == "long":
@@ -117,7 +117,7 @@ async def decide_again(
 async def _long(verdict: Verdict, question: Question, kit: Kit) -> Verdict:
     """The long form again; another answer than the recorded one was never written out."""
     try:
-        return await written_out(verdict, question, kit)
+        return await with_long_answer(verdict, question, kit)
     except TraceError:
         return replace(verdict, notes=(*verdict.notes, "this answer was not written out; that needs the model again"))
 
@@ -128,7 +128,7 @@ def _kind(trace: Trace, method: type[Method] | str | None) -> type[Method]:
     return load(method, typed=True) if isinstance(method, str) else method
 
 
-def _settled(kind: type[Method], trace: Trace, changes: Mapping[str, str]) -> Method:
+def _changed_method(kind: type[Method], trace: Trace, changes: Mapping[str, str]) -> Method:
     """The method with the trace's settings and the changes to them."""
     known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     for key in trace.settings if kind.name == trace.method else ():
@@ -198,12 +198,12 @@ class _Replayer(Recorder):
             self._recorded.setdefault(_key(call.kind, call.role, call.request), deque()).append(call)
 
     async def call(
-        self, kind: Kind, role: str, part: Named, request: Mapping[str, Any], ask: Callable[[], Awaitable[R]]
+        self, kind: Kind, role: str, part: NamedPart, request: Mapping[str, Any], ask: Callable[[], Awaitable[R]]
     ) -> R:
         recorded = self._recorded.get(_key(kind, role, request))
         if not recorded:
             raise TraceError(
-                f"the trace holds no such {kind} call to the {role} ({one_line(_gist(request), 100)}); "
+                f"the trace holds no such {kind} call to the {role} ({one_line(_request_key(request), 100)}); "
                 "this change needs the model again: arbitrag ask"
             )
         await asyncio.sleep(0)
@@ -221,7 +221,7 @@ def _key(kind: str, role: str, request: Mapping[str, Any]) -> str:
     return json.dumps([kind, role, request], sort_keys=True)
 
 
-def _gist(request: Mapping[str, Any]) -> str:
+def _request_key(request: Mapping[str, Any]) -> str:
     """What a request asks, without the text of its prompt."""
     told = {key: value for key, value in request.items() if key not in ("prompt", "prompts", "fields", "passages")}
     if isinstance(request.get("prompt"), str):

@@ -31,7 +31,7 @@ from arbitrag.retrieve import opened_index
 from arbitrag.retrieve.base import Retriever
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.serialization import to_plain
-from arbitrag.stages.long_form import Form, written_out
+from arbitrag.stages.long_form import Form, with_long_answer
 from arbitrag.text import encodable, listed
 from arbitrag.trace import Trace, usage_of
 from arbitrag.types import Decision, Need, Passage, Question, Verdict
@@ -128,7 +128,7 @@ async def attempt(
         streams = form == "short" and getattr(method, "streams", False)
         verdict = await method.answer(question, recording.streaming(on_text) if streams else recording)
         if form == "long":
-            verdict = await written_out(verdict, question, recording.streaming(on_text))
+            verdict = await with_long_answer(verdict, question, recording.streaming(on_text))
         return replace(
             verdict,
             question=question,

@@ -124,7 +124,7 @@ def as_option(answer: str, options: Sequence[str]) -> str:
     return answer if number is None else options[number]
 
 
-def settle(answer: str, options: Sequence[str] = ()) -> str | None:
+def final_answer(answer: str, options: Sequence[str] = ()) -> str | None:
     """What an answer comes to: an option's text where it chooses one, and None where it says that it does not know."""
     text = as_option(answer, options)
     return None if not text or declines(text) else text

@@ -130,7 +130,7 @@ def usage_of(calls: Sequence[Call], seconds: float) -> Usage:
     )
 
 
-class Named(Protocol):
+class NamedPart(Protocol):
     """A model or a retriever, as far as a trace cares."""
 
     @property
@@ -150,7 +150,7 @@ class Recorder:
         return self._events
 
     async def call(
-        self, kind: Kind, role: str, part: Named, request: Mapping[str, Any], ask: Callable[[], Awaitable[R]]
+        self, kind: Kind, role: str, part: NamedPart, request: Mapping[str, Any], ask: Callable[[], Awaitable[R]]
     ) -> R:
         """Await ``ask()`` and keep what was asked, what came back, and what it cost, whether it succeeds or fails."""
         began, clock = self._tick(), time.perf_counter()
@@ -189,7 +189,7 @@ class Recorder:
         return result
 
 
-def _cost(result: Result, part: Named) -> dict[str, Any]:
+def _cost(result: Result, part: NamedPart) -> dict[str, Any]:
     if isinstance(result, Fit):
         return {"doubt": result.doubt}
     if isinstance(result, tuple | Vectors | Similarities):

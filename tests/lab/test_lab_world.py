@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import pytest
 
 from arbitrag.errors import UsageError
-from arbitrag.lab.contexts import distractors, tell
-from arbitrag.lab.language import FILLERS, LEADS, RELATIONS, relations_of, relations_to, told
+from arbitrag.lab.contexts import distractors, fact_passage
+from arbitrag.lab.language import FILLERS, LEADS, RELATIONS, decorate, relations_of, relations_to
 from arbitrag.lab.names import KINDS, Kind, Names
 from arbitrag.lab.world import CUTOFF, PRESENT, Chain, Fact, World, ask, open_world
 
@@ -256,7 +256,7 @@ def test_every_relation_can_be_asked_and_told_in_many_ways() -> None:
 
 def test_a_passage_may_have_a_lead_or_a_filler() -> None:
     def shown(sentence: str, decorated: float) -> set[str]:
-        return {told(sentence, random.Random(seed), decorated) for seed in range(400)}
+        return {decorate(sentence, random.Random(seed), decorated) for seed in range(400)}
 
     assert shown("X is Y.", 0.0) == {"X is Y."}
     beside = {f"X is Y. {filler}" for filler in FILLERS} | {f"{filler} X is Y." for filler in FILLERS}
@@ -268,7 +268,7 @@ def test_asking_and_telling() -> None:
     fact = Fact("Kasus Motors", "ceo", "Mira Bo")
     rng = random.Random(0)
     assert {ask(fact, rng) for _ in range(100)} == {form.format(s=fact.subject) for form in fact.form.questions}
-    plain = {tell(fact, rng, decorated=0.0, form="object first") for _ in range(100)}
+    plain = {fact_passage(fact, rng, decorated=0.0, form="object first") for _ in range(100)}
     assert plain == {"Mira Bo is the CEO of Kasus Motors.", "Mira Bo leads Kasus Motors."}
 
 

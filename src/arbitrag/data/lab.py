@@ -39,7 +39,7 @@ from arbitrag.data.mixtures import named
 from arbitrag.data.options import Options
 from arbitrag.errors import UsageError
 from arbitrag.evaluate.questions import Item
-from arbitrag.lab.contexts import distractors, tell
+from arbitrag.lab.contexts import distractors, fact_passage
 from arbitrag.lab.questions import KINDS, LabQuestion, questions
 from arbitrag.lab.world import SEED, Fact, World, open_world
 from arbitrag.types import Passage, Question, Strategy
@@ -120,7 +120,7 @@ def _item(world: World, options: Lab, asked: LabQuestion, context: Context | Non
     *first, last = asked.facts
     wrong = world.substitute(last, rng)
     told = {"right": asked.facts, "poisoned": (*first, wrong), "irrelevant": ()}[context]
-    texts = [tell(each, rng) for each in (*told, *_beside(world, asked.facts, options.k - len(told), rng))]
+    texts = [fact_passage(each, rng) for each in (*told, *_beside(world, asked.facts, options.k - len(told), rng))]
     passages = named([Passage(text) for text in texts])
     poisoned = passages[len(first) : len(told)] if context == "poisoned" else ()
     known = _known(world, asked.facts, options.quarters)

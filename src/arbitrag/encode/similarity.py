@@ -82,7 +82,7 @@ async def compare(
     return Similarities({head: tuple(each.get(pair, 0.0) for pair in pairs) for head, each in found.items()})
 
 
-def shares(weights: Weights, heads: Sequence[str], encoder: str) -> dict[str, float]:
+def normalised_weights(weights: Weights, heads: Sequence[str], encoder: str) -> dict[str, float]:
     """The weights of the heads that there are, so that they come to 1. Raises CapabilityError when those come to 0."""
     there = {head: weights[head] for head in heads if weights[head] > 0}
     if not there:

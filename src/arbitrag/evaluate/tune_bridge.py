@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from arbitrag.encode.similarity import HEADS, shares
+from arbitrag.encode.similarity import HEADS, normalised_weights
 from arbitrag.errors import DataError, UsageError
 from arbitrag.evaluate.tune_grid import Values, spread
 from arbitrag.evaluate.tune_record import Round
@@ -137,11 +137,11 @@ class BridgeGrid:
 
     def _shares(self, weights: Mapping[str, float]) -> dict[str, float]:
         heads = tuple(self.agreements)
-        return shares(_by_head(weights), heads, "")
+        return normalised_weights(_by_head(weights), heads, "")
 
 
 def _walk(scores: np.ndarray, bias: np.ndarray, alphas: np.ndarray, betas: np.ndarray) -> np.ndarray:
-    """``decision_tree.walk`` of scores (4, n) and bias (2, n) at every alpha and beta: (n, alphas, betas)."""
+    """``decide_with_steps`` for scores (4, n), bias (2, n), each alpha and beta: (n, alphas, betas)."""
     s1, s2, s3, s4 = (each[:, None, None] for each in scores)
     r_p, g_p = (each[:, None, None] for each in bias)
     t_ret, t_llm = r_p * (s3 + (1 - s2)), g_p * (s2 + (1 - s3))
@@ -179,7 +179,7 @@ def _planes(heads: Sequence[str], values: Values) -> list[Mapping[str, float]]:
     every = [default | dict(zip(names, chosen, strict=True)) for chosen in product(*(values[name] for name in names))]
     for weights in sorted(every, key=lambda weights: sum(abs(weights[name] - default[name]) for name in names)):
         if min(weights.values()) >= 0 and any(weights[WEIGHTS[head]] for head in heads):
-            found.setdefault(_rounded(shares(_by_head(weights), heads, "")), weights)
+            found.setdefault(_rounded(normalised_weights(_by_head(weights), heads, "")), weights)
     if not found:
         raise UsageError("weights are 0 or more, and one of them is more; give --grid such weights")
     return list(found.values())

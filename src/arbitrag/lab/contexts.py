@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from arbitrag.lab.language import PassageForm, relations_of, told
+from arbitrag.lab.language import PassageForm, decorate, relations_of
 from arbitrag.lab.world import Fact, World
 
 DECORATED = 0.35  # of passages that have a lead or a filler
 
 
-def tell(fact: Fact, rng: random.Random, *, decorated: float = DECORATED, form: PassageForm | None = None) -> str:
+def fact_passage(
+    fact: Fact, rng: random.Random, *, decorated: float = DECORATED, form: PassageForm | None = None
+) -> str:
     """A passage that tells the fact, in any form or in one of a kind; see ``language``."""
     forms: Sequence[str] = fact.form.passages if form is None else fact.form.forms(form)
-    return told(rng.choice(forms).format(s=fact.subject, o=fact.object), rng, decorated)
+    return decorate(rng.choice(forms).format(s=fact.subject, o=fact.object), rng, decorated)
 
 
 def distractors(world: World, fact: Fact, count: int, rng: random.Random) -> list[Fact]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from arbitrag.errors import UsageError
-from arbitrag.lab.contexts import tell
+from arbitrag.lab.contexts import fact_passage
 from arbitrag.lab.language import RELATIONS
 from arbitrag.lab.world import PRESENT, Fact, World
 from arbitrag.storage.files import encoded, replacing
@@ -129,10 +129,10 @@ class Corpus:
             return self._alias(*self._aliases[place], rng)
         if kind == "stranger":
             fact = self._stranger(rng)
-            return _Content(kind, fact, tell(fact, rng), (_EARLIEST, PRESENT))
+            return _Content(kind, fact, fact_passage(fact, rng), (_EARLIEST, PRESENT))
         true = {"fact": self._present, "outdated": self._outdated, "poison": self._poisoned}[kind][place]
         told = self.world.substitute(true, rng) if kind == "poison" else true
-        return _Content(kind, told, tell(told, rng), self._years(true))
+        return _Content(kind, told, fact_passage(told, rng), self._years(true))
 
     def _copy(self, rng: random.Random) -> _Content:
         """A present fact once more: the document that tells it, or told again, by its other name where it has one."""
@@ -142,7 +142,7 @@ class Corpus:
             return _Content("copy", original.fact, original.text, original.years)
         fact = original.fact
         name = next(iter(self.world.aliases_of.get(fact.subject, ())), fact.subject)
-        return _Content("copy", fact, tell(Fact(name, fact.relation, fact.object), rng), original.years)
+        return _Content("copy", fact, fact_passage(Fact(name, fact.relation, fact.object), rng), original.years)
 
     def _alias(self, alias: str, name: str, rng: random.Random) -> _Content:
         form = rng.choice(("{0} is also known as {1}.", "{1} is another name of {0}.", "Some say {1} and mean {0}."))

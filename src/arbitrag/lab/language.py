@@ -79,7 +79,7 @@ LEADS = (
 )
 
 
-def told(sentence: str, rng: random.Random, decorated: float) -> str:
+def decorate(sentence: str, rng: random.Random, decorated: float) -> str:
     """A sentence as a passage: with the probability ``decorated`` it gets a lead, or a filler after or before it."""
     if rng.random() >= decorated:
         return sentence

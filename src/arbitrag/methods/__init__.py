@@ -33,13 +33,13 @@ def load(name: str, *, typed: bool = False) -> type[Method]:
     Raises UsageError with the nearest name, PluginError for a package whose method cannot be loaded.
     """
     if name not in METHODS:
-        return _elsewhere(name, typed)
+        return _plugin_method(name, typed)
     module, _, attribute = METHODS[name].partition(":")
     found: type[Method] = getattr(import_module(module), attribute)
     return found
 
 
-def _elsewhere(name: str, typed: bool) -> type[Method]:
+def _plugin_method(name: str, typed: bool) -> type[Method]:
     from arbitrag import plugins
 
     if ":" in name and typed:

@@ -25,7 +25,14 @@ from arbitrag.errors import UsageError
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.stages.grouping import from_groups, group_blocks, groups_decision, left_out, memory_blocks, without
+from arbitrag.stages.grouping import (
+    group_blocks,
+    group_candidates,
+    groups_decision,
+    left_out,
+    memory_blocks,
+    not_dropped,
+)
 from arbitrag.stages.order import ORDERS, check_order, ordered
 from arbitrag.stages.parsing import forms
 from arbitrag.stages.parsing.forms import Conclusion, Group
@@ -102,8 +109,8 @@ class AstuteRag:
             answer=conclusion.answer,
             strategy=strategy,
             why=why,
-            candidates=from_groups(conclusion.groups, fit.kept),
-            kept=without(fit.kept, dropped),
+            candidates=group_candidates(conclusion.groups, fit.kept),
+            kept=not_dropped(fit.kept, dropped),
             dropped=(*dropped, *fit.dropped),
             cuts=fit.cuts,
             scores=counts(*replies),

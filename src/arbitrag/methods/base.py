@@ -54,13 +54,13 @@ def summary(kind: type) -> str:
     return " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
 
 
-class Named(Protocol):
+class NamedPart(Protocol):
     """A dataclass that is chosen by its name, and whose fields are its options."""
 
     name: ClassVar[str]
 
 
-P = TypeVar("P", bound=Named)
+P = TypeVar("P", bound=NamedPart)
 
 
 S = TypeVar("S")

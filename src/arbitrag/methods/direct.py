@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from arbitrag.kit import Kit
-from arbitrag.text import clean_answer, settle
+from arbitrag.text import clean_answer, final_answer
 from arbitrag.types import Candidate, Need, Question, Strategy, Verdict
 
 
@@ -26,7 +26,7 @@ class Direct:
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         reply = await kit.llm.generate(kit.llm.prompt("direct/answer", question=question))
         memory = Candidate(clean_answer(reply.text), Strategy.MEMORY)
-        answer = settle(memory.text, question.options)
+        answer = final_answer(memory.text, question.options)
         if answer is None:
             return Verdict(None, Strategy.REFUSE, "memory offers no answer", candidates=(memory,))
         return Verdict(answer, Strategy.MEMORY, "only memory was asked", candidates=(memory,))

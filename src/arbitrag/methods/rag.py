@@ -11,7 +11,7 @@ from typing import ClassVar
 from arbitrag.kit import Kit
 from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
-from arbitrag.text import clean_answer, settle
+from arbitrag.text import clean_answer, final_answer
 from arbitrag.types import Candidate, Need, Question, Strategy, Verdict
 
 
@@ -38,7 +38,7 @@ class Rag:
 
         reply = await kit.llm.generate(kit.llm.prompt("rag/answer", question=question, passages=fit.kept))
         evidence = Candidate(clean_answer(reply.text), Strategy.EVIDENCE, tuple(p.id for p in fit.kept))
-        answer = settle(evidence.text, question.options)
+        answer = final_answer(evidence.text, question.options)
         return Verdict(
             answer=answer,
             strategy=Strategy.REFUSE if answer is None else Strategy.EVIDENCE,

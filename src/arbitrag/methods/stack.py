@@ -26,9 +26,9 @@ from arbitrag.methods import method_from
 from arbitrag.methods.base import Method, Prepared, needs_of, part_from, setting
 from arbitrag.stages.filters import FILTERS
 from arbitrag.stages.filters.base import Filter, Filtered
-from arbitrag.stages.gate import GATES, Gate, Gated
+from arbitrag.stages.gate import GATES, Gate, GateResult
 from arbitrag.stages.refusal import REFUSALS, Refusal
-from arbitrag.stages.rerank import RERANKS, Ranked, Rerank
+from arbitrag.stages.rerank import RERANKS, Rerank, RerankResult
 from arbitrag.text import listed
 from arbitrag.types import Candidate, Dropped, Need, Passage, Question, Strategy, Verdict
 
@@ -97,7 +97,7 @@ class Stack:
         return refusal.apply(_joined(gated, clean, best, arbiter.name, verdict))
 
 
-def _from_memory(memory: Candidate, gated: Gated) -> Verdict:
+def _from_memory(memory: Candidate, gated: GateResult) -> Verdict:
     return Verdict(
         memory.text,
         Strategy.MEMORY,
@@ -109,7 +109,7 @@ def _from_memory(memory: Candidate, gated: Gated) -> Verdict:
     )
 
 
-def _joined(gated: Gated, clean: Filtered, best: Ranked, arbiter: str, verdict: Verdict) -> Verdict:
+def _joined(gated: GateResult, clean: Filtered, best: RerankResult, arbiter: str, verdict: Verdict) -> Verdict:
     """The arbiter's verdict, with what the parts before it decided and dropped."""
     unread = tuple(Dropped(passage, f"not read by {arbiter}") for passage in _unread(best.kept, verdict))
     nothing_left = ("the filter kept none of the passages",) if clean.dropped and not clean.kept else ()

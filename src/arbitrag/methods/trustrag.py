@@ -28,13 +28,21 @@ from arbitrag.methods.base import setting
 from arbitrag.retrieve.base import check_k
 from arbitrag.stages.filters import FILTERS, filter_named
 from arbitrag.stages.filters.base import Filter, Filtered
-from arbitrag.stages.grouping import alone, group_blocks, groups_decision, ids_of, left_out, memory_blocks, without
+from arbitrag.stages.grouping import (
+    group_blocks,
+    groups_decision,
+    ids_of,
+    left_out,
+    memory_blocks,
+    not_dropped,
+    single_groups,
+)
 from arbitrag.stages.parsing import forms
 from arbitrag.stages.parsing.forms import Conclusion, Consolidation, Group
 from arbitrag.stages.parsing.grammar import Parsed
 from arbitrag.stages.parsing.values import Known
 from arbitrag.stages.structured import ask_structured, counts, notes
-from arbitrag.text import clean_answer, settle
+from arbitrag.text import clean_answer, final_answer
 from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Need, Passage, Question, Strategy, Verdict
 
@@ -133,7 +141,7 @@ class TrustRag:
         reply = await kit.llm.generate(kit.llm.prompt("rag/answer", question=question, passages=fit.kept))
         ids = tuple(passage.id for passage in fit.kept)
         evidence = Candidate(clean_answer(reply.text), Strategy.EVIDENCE, ids)
-        answer = settle(evidence.text, question.options)
+        answer = final_answer(evidence.text, question.options)
         strategy = Strategy.REFUSE if answer is None else Strategy.EVIDENCE
         why = "the kept passages give no answer" if answer is None else "the answer is from the kept passages alone"
         return Verdict(answer, strategy, why, candidates=(evidence,), **shared)
@@ -152,7 +160,7 @@ class _Context:
     @property
     def consolidation(self) -> Consolidation:
         """Without one every passage stands as it is."""
-        return self.consolidated.value or Consolidation(alone(self.fit.kept))
+        return self.consolidated.value or Consolidation(single_groups(self.fit.kept))
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -177,7 +185,7 @@ def _verdict(context: _Context, last: Parsed[Conclusion]) -> Verdict:
         strategy=strategy,
         why=_why(context, last),
         candidates=() if conclusion.answer is None else (answered,),
-        kept=without(fit.kept, dropped),
+        kept=not_dropped(fit.kept, dropped),
         dropped=(*found.dropped, *dropped, *fit.dropped),
         cuts=fit.cuts,
         scores=counts(*replies),

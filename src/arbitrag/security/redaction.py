@@ -82,7 +82,7 @@ class Secrets:
             return error
         kind = type(error)
         text = "".join(traceback.format_exception_only(error)).strip()
-        copy = Told(self.clean(text.removeprefix(f"{kind.__module__}.")))
+        copy = RedactedError(self.clean(text.removeprefix(f"{kind.__module__}.")))
         copy.__traceback__ = error.__traceback__
         self._link(copy, error, seen)
         return copy
@@ -104,7 +104,7 @@ class Secrets:
             logging.getLogger(name).addFilter(_LOGS)  # once: a filter that is there is not added again
 
 
-class Told(Exception):
+class RedactedError(Exception):
     """The text of an error of another package, without what was secret in it."""
 
 

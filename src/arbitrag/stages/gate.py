@@ -21,12 +21,12 @@ from arbitrag.llm.base import Prompt
 from arbitrag.stages.parsing.forms import LEAST_BIAS, MOST_BIAS
 from arbitrag.stages.soft_bias import allocate, nearest_examples
 from arbitrag.stages.structured import counts, notes
-from arbitrag.text import clean_answer, settle
+from arbitrag.text import clean_answer, final_answer
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GateResult:
     """``memory`` is its answer where that is trusted, and nothing is looked up then."""
 
     memory: Candidate | None = None
@@ -43,7 +43,7 @@ class Gate(Protocol):
         """Raises CapabilityError or DataError when the gate cannot work with this kit."""
         ...
 
-    async def ask(self, question: Question, kit: Kit) -> Gated: ...
+    async def ask(self, question: Question, kit: Kit) -> GateResult: ...
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class NoGate:
     async def prepare(self, kit: Kit) -> None:
         pass
 
-    async def ask(self, question: Question, kit: Kit) -> Gated:
-        return Gated()
+    async def ask(self, question: Question, kit: Kit) -> GateResult:
+        return GateResult()
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,15 @@ class LikelihoodGate:
                 "Take a gate that needs none (--set gate=allocator, or gate=none), or another model."
             ) from error
 
-    async def ask(self, question: Question, kit: Kit) -> Gated:
+    async def ask(self, question: Question, kit: Kit) -> GateResult:
         reply = await kit.llm.generate(kit.llm.prompt("direct/answer", question=question), logprobs=True)
         likely = math.exp(sum(reply.logprobs) / len(reply.logprobs)) if reply.logprobs else 0.0
-        text = settle(clean_answer(reply.text), question.options)
+        text = final_answer(clean_answer(reply.text), question.options)
         trusts = text is not None and likely >= self.least
         rule = "memory answers, and exp(mean log-probability per token) >= least"
         decision = Decision("gate", rule, {"likelihood": likely, "least": self.least}, _outcome(trusts))
         memory = Candidate(text, Strategy.MEMORY) if trusts and text is not None else None
-        return Gated(memory, (decision,), {"gate": likely})
+        return GateResult(memory, (decision,), {"gate": likely})
 
 
 @dataclass(frozen=True)
@@ -107,19 +107,19 @@ class AllocatorGate:
     async def prepare(self, kit: Kit) -> None:
         await nearest_examples(kit, "any", 1, self.examples)
 
-    async def ask(self, question: Question, kit: Kit) -> Gated:
+    async def ask(self, question: Question, kit: Kit) -> GateResult:
         prompt = kit.llm.prompt("direct/answer", question=question)
         allocated, reply = await gather(
             allocate(replace(question, options=()), kit, shots=self.shots, examples=self.examples),
             kit.llm.generate(prompt),
         )
         share = 0 if allocated.value is None else allocated.value.generation
-        text = settle(clean_answer(reply.text), question.options)
+        text = final_answer(clean_answer(reply.text), question.options)
         trusts = text is not None and share >= self.least
         rule = "memory answers, and the question rests on it to least percent or more"
         decision = Decision("gate", rule, {"generation": share, "least": self.least}, _outcome(trusts))
         memory = Candidate(text, Strategy.MEMORY) if trusts and text is not None else None
-        return Gated(memory, (decision,), {"gate": share / 100, **counts(allocated)}, notes(allocated))
+        return GateResult(memory, (decision,), {"gate": share / 100, **counts(allocated)}, notes(allocated))
 
 
 def _outcome(trusts: bool) -> str:

@@ -27,7 +27,7 @@ def sources_of(group: Group) -> str:
     return ", ".join([*map(str, group.passages), *(["memory"] if group.memory else [])])
 
 
-def alone(passages: Sequence[Passage]) -> tuple[Group, ...]:
+def single_groups(passages: Sequence[Passage]) -> tuple[Group, ...]:
     """Every passage as a group of its own, as it stands."""
     return tuple(
         Group(f"{passage.title}\n{passage.text}" if passage.title else passage.text, (number,))
@@ -35,7 +35,7 @@ def alone(passages: Sequence[Passage]) -> tuple[Group, ...]:
     )
 
 
-def from_groups(groups: Sequence[Group], passages: Sequence[Passage]) -> tuple[Candidate, ...]:
+def group_candidates(groups: Sequence[Group], passages: Sequence[Passage]) -> tuple[Candidate, ...]:
     """The answer of each group, with the kind of its sources and the ids of its passages."""
     return tuple(Candidate(group.text, group.origin, ids_of([group], passages)) for group in groups)
 
@@ -71,7 +71,7 @@ def left_out(
     )
 
 
-def without(passages: Sequence[Passage], dropped: Sequence[Dropped]) -> tuple[Passage, ...]:
+def not_dropped(passages: Sequence[Passage], dropped: Sequence[Dropped]) -> tuple[Passage, ...]:
     """The passages that were not dropped."""
     gone = {id(each.passage) for each in dropped}
     return tuple(passage for passage in passages if id(passage) not in gone)

@@ -31,7 +31,7 @@ _NO_MARKS = str.maketrans("[]", "()")
 _LEADING = re.compile(r"(?:[ \t]?\[\d{1,4}\])+")
 
 
-async def written_out(verdict: Verdict, question: Question, kit: Kit) -> Verdict:
+async def with_long_answer(verdict: Verdict, question: Question, kit: Kit) -> Verdict:
     """The verdict with its answer in long form; one that refuses is given back as it is.
 
     Raises BackendError where the model fails, and ContextError where the question does not fit.

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 from arbitrag.encode.base import encoded_text
-from arbitrag.encode.similarity import shares
+from arbitrag.encode.similarity import normalised_weights
 from arbitrag.errors import UsageError
 from arbitrag.kit import Kit
 from arbitrag.types import Decision, Dropped, Need, Passage, Question
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RerankResult:
     """``kept`` in their new order, and what is beyond them."""
 
     kept: tuple[Passage, ...]
@@ -35,7 +35,7 @@ class Rerank(Protocol):
         """Raises CapabilityError when the encoder lacks what is weighed."""
         ...
 
-    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> Ranked: ...
+    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> RerankResult: ...
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class NoRerank:
     async def prepare(self, kit: Kit) -> None:
         pass
 
-    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> Ranked:
-        return Ranked(tuple(passages[:k]), _beyond(passages[k:], k))
+    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> RerankResult:
+        return RerankResult(tuple(passages[:k]), _beyond(passages[k:], k))
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class EncoderRerank:
     async def prepare(self, kit: Kit) -> None:
         pass
 
-    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> Ranked:
+    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> RerankResult:
         if not passages:
-            return Ranked(())
+            return RerankResult(())
         (asked,) = await kit.embed_queries([question.text])
         scores = (await kit.embed(passages) @ asked).tolist()
         return _ranked(passages, scores, k, "the cosine of question and passage")
@@ -89,9 +89,9 @@ class HeadsRerank:
     async def prepare(self, kit: Kit) -> None:
         await self._scores([("any", "any")], (), kit)
 
-    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> Ranked:
+    async def top(self, question: Question, passages: Sequence[Passage], k: int, kit: Kit) -> RerankResult:
         if not passages:
-            return Ranked(())
+            return RerankResult(())
         pairs = [(question.text, encoded_text(passage)) for passage in passages]
         scores, told = await self._scores(pairs, passages, kit)
         return _ranked(passages, scores, k, f"question and passage by {told}")
@@ -100,19 +100,19 @@ class HeadsRerank:
         self, pairs: Sequence[tuple[str, str]], passages: Sequence[Passage], kit: Kit
     ) -> tuple[list[float], str]:
         found = (await kit.compare(pairs, passages)).heads
-        weights = shares(asdict(self), tuple(found), kit.encoder.name if kit.encoder else "")
+        weights = normalised_weights(asdict(self), tuple(found), kit.encoder.name if kit.encoder else "")
         scores = [sum(share * found[head][row] for head, share in weights.items()) for row in range(len(pairs))]
         return scores, " + ".join(f"{share:.2g} {head}" for head, share in weights.items())
 
 
-def _ranked(passages: Sequence[Passage], scores: Sequence[float], k: int, rule: str) -> Ranked:
+def _ranked(passages: Sequence[Passage], scores: Sequence[float], k: int, rule: str) -> RerankResult:
     """The ``k`` passages with the highest scores; equal ones stay in their order."""
     rounded = [round(score, 6) for score in scores]  # the last bits depend on the machine
     order = sorted(range(len(passages)), key=lambda row: -rounded[row])
     inputs = {"order": [row + 1 for row in order], "scores": [rounded[row] for row in order]}
     kept = tuple(passages[row] for row in order[:k])
     decision = Decision("rerank", rule, inputs, f"{len(kept)} of {len(passages)} kept")
-    return Ranked(kept, _beyond([passages[row] for row in order[k:]], k), (decision,))
+    return RerankResult(kept, _beyond([passages[row] for row in order[k:]], k), (decision,))
 
 
 def _beyond(passages: Sequence[Passage], k: int) -> tuple[Dropped, ...]:

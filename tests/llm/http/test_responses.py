@@ -18,7 +18,7 @@ from arbitrag.llm.base import Prompt, Sampling, Tokens
 from arbitrag.llm.http import responses
 from arbitrag.llm.http.openai import OpenAILLM
 from arbitrag.testing import Fault, ScriptedServer
-from arbitrag.text import agree, as_option, choose, clean_answer, declines, settle
+from arbitrag.text import agree, as_option, choose, clean_answer, declines, final_answer
 
 HUGE = 10**400
 SENT, ASKED = 1000, 32
@@ -151,7 +151,7 @@ def test_every_reply_is_an_answer_an_option_or_nothing(reply: str, options: list
     number = choose(reply, options)
     assert number is None or 0 <= number < len(options)
     as_option(clean_answer(reply), options)
-    settle(reply, options)
+    final_answer(reply, options)
     declines(reply)
     agree(reply, " ".join(options))
 

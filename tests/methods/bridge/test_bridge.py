@@ -15,7 +15,7 @@ import pytest
 
 from arbitrag.encode.base import Kind
 from arbitrag.encode.hashed import HashEncoder
-from arbitrag.encode.similarity import Heads, shares
+from arbitrag.encode.similarity import Heads, normalised_weights
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
 from arbitrag.kit import Kit
 from arbitrag.llm.base import Prompt
@@ -249,7 +249,7 @@ async def test_three_heads_are_weighed() -> None:
 async def test_the_numbers_suffice_to_decide_again() -> None:
     verdict = await asked(Scripted(), encoder=Pairwise())
     (round_,) = recorded(verdict.decisions)
-    scores = weighed(round_, shares({"dense": 0.0, "sparse": 1.0, "multi": 1.0}, tuple(round_), "compass"))
+    scores = weighed(round_, normalised_weights({"dense": 0.0, "sparse": 1.0, "multi": 1.0}, tuple(round_), "compass"))
     assert scores.s1 == pytest.approx((0.5 + 0.25) / 2)
     r_p, g_p = verdict.scores["r_p"], verdict.scores["g_p"]
     assert decide(scores, r_p, g_p, 0.5, 1.1) == "reflect"  # T_ret 0.7 * 1, S1 + S4 0.75

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.methods.bridge.decision_tree import REFLECT, Agreement, Outcome, decide, trust, walk
+from arbitrag.methods.bridge.decision_tree import REFLECT, Agreement, Outcome, decide, decide_with_steps, trust_terms
 from arbitrag.types import Strategy
 
 BOTH, MEMORY, EVIDENCE, REFUSE = Strategy
@@ -35,11 +35,11 @@ def test_the_tree(scores: tuple[float, float, float, float], r_p: float, g_p: fl
 
 
 def test_trust_by_hand() -> None:
-    assert trust(Agreement(0.1, 0.25, 0.75, 0.1), 0.75, 0.25) == (0.75 * (0.75 + 0.75), 0.25 * (0.25 + 0.25))
+    assert trust_terms(Agreement(0.1, 0.25, 0.75, 0.1), 0.75, 0.25) == (0.75 * (0.75 + 0.75), 0.25 * (0.25 + 0.25))
 
 
 def test_the_path_names_every_check_with_its_numbers() -> None:
-    outcome, (first, second, third) = walk(Agreement(0.0, 0.25, 0.75, 0.0), 0.75, 0.25, 0.5, 1.125)
+    outcome, (first, second, third) = decide_with_steps(Agreement(0.0, 0.25, 0.75, 0.0), 0.75, 0.25, 0.5, 1.125)
     assert outcome is EVIDENCE
     assert (first.stage, first.outcome) == ("consistency", "go on")
     assert first.inputs == {"s1": 0.0, "s2": 0.25, "s3": 0.75, "s4": 0.0}
@@ -50,13 +50,13 @@ def test_the_path_names_every_check_with_its_numbers() -> None:
 
 
 def test_consistency_ends_the_path() -> None:
-    outcome, decisions = walk(Agreement(1.0, 0.0, 0.0, 0.5), 0.5, 0.5, 0.5, 1.1)
+    outcome, decisions = decide_with_steps(Agreement(1.0, 0.0, 0.0, 0.5), 0.5, 0.5, 0.5, 1.1)
     assert outcome is BOTH
     assert [(each.stage, each.outcome) for each in decisions] == [("consistency", "both")]
 
 
 def test_the_paper_s_example_of_no_allocator() -> None:
     """With r_p = g_p = 1 the two trusts come to 2, so the larger is 1 or more."""
-    t_ret, t_llm = trust(Agreement(0.0, 0.3, 0.9, 0.0), 1.0, 1.0)
+    t_ret, t_llm = trust_terms(Agreement(0.0, 0.3, 0.9, 0.0), 1.0, 1.0)
     assert t_ret + t_llm == pytest.approx(2.0)
     assert decide(Agreement(0.0, 0.3, 0.9, 0.0), 1.0, 1.0, 0.5, 1.1) is EVIDENCE

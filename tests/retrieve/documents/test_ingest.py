@@ -6,8 +6,8 @@ import needs
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.retrieve.documents.ingest import Found, Passed, walk
-from arbitrag.retrieve.documents.sources import absolute, named
+from arbitrag.retrieve.documents.ingest import DocumentFile, SkippedFile, find_documents
+from arbitrag.retrieve.documents.sources import absolute, with_names
 
 
 def fill(root: Path, *names: str) -> None:
@@ -18,11 +18,15 @@ def fill(root: Path, *names: str) -> None:
 
 
 def found(*inputs: Path) -> list[str]:
-    return [item.source for item in walk(named(absolute(inputs))) if isinstance(item, Found)]
+    return [item.source for item in find_documents(with_names(absolute(inputs))) if isinstance(item, DocumentFile)]
 
 
 def passed(*inputs: Path) -> dict[str, str]:
-    return {item.source: item.reason for item in walk(named(absolute(inputs))) if isinstance(item, Passed)}
+    return {
+        item.source: item.reason
+        for item in find_documents(with_names(absolute(inputs)))
+        if isinstance(item, SkippedFile)
+    }
 
 
 def test_documents_come_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -34,8 +38,8 @@ def test_documents_come_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 def test_other_kinds_are_counted_by_their_suffix(tmp_path: Path) -> None:
     fill(tmp_path, "a.md", "b.PNG", "c.py")
-    kinds = [item for item in walk(named(absolute([tmp_path]))) if isinstance(item, Passed)]
-    assert kinds == [Passed("b.PNG", ".png", named=False), Passed("c.py", ".py", named=False)]
+    kinds = [item for item in find_documents(with_names(absolute([tmp_path]))) if isinstance(item, SkippedFile)]
+    assert kinds == [SkippedFile("b.PNG", ".png", reported=False), SkippedFile("c.py", ".py", reported=False)]
 
 
 def test_hidden_things_and_other_indexes_are_passed_over(tmp_path: Path) -> None:
@@ -107,8 +111,8 @@ def test_names_that_are_not_utf8_are_written_as_escapes(tmp_path: Path) -> None:
             file.write("text")
     except OSError:
         pytest.skip("this file system takes only UTF-8 names")
-    (item,) = walk(named(absolute([tmp_path])))
-    assert isinstance(item, Found)
+    (item,) = find_documents(with_names(absolute([tmp_path])))
+    assert isinstance(item, DocumentFile)
     assert item.source == "caf\\xe9.md"
     assert os.path.exists(item.path)
 

@@ -45,8 +45,11 @@ CASES: dict[str, tuple[Callable[[str], object], list[tuple[str, str]]]] = {
     "retrieve/index/analysis.py _UNSPACED_RUN": (analysis.searchable, [("中", "a")]),
     "retrieve/documents/boilerplate.py _PART": (boilerplate._is_name, [("a", "-"), ("A", "A")]),
     "retrieve/documents/html.py _GAPS": (html.visible_text, [("<p>", "<p>"), ("a", "b"), ("<pre>", "</pre>")]),
-    "retrieve/documents/html.py _LINE_ENDS": (html._settle, [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")]),
-    "retrieve/documents/html.py _SPACES": (html._settle, [("a", "\x1d"), ("a ", "\u2028b")]),
+    "retrieve/documents/html.py _LINE_ENDS": (
+        html._collapse_space,
+        [("\x1e", "a"), ("a\x1d", "\x1d"), ("\x1e \x1e", "")],
+    ),
+    "retrieve/documents/html.py _SPACES": (html._collapse_space, [("a", "\x1d"), ("a ", "\u2028b")]),
     "retrieve/documents/html.py _TAG": (html.is_too_deep, [("<!--", ""), ("<script>", ""), ("<b", ""), ("", "<title")]),
     "retrieve/documents/office.py _ESCAPED": (
         lambda text: office._ESCAPED.sub(r"\1", text),

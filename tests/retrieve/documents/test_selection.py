@@ -4,9 +4,9 @@ import pytest
 
 from arbitrag.errors import DataError, UsageError
 from arbitrag.retrieve import update_index
-from arbitrag.retrieve.documents.ingest import Found, walk
-from arbitrag.retrieve.documents.selection import Left, LeftOut, Selection, counted
-from arbitrag.retrieve.documents.sources import absolute, named
+from arbitrag.retrieve.documents.ingest import DocumentFile, find_documents
+from arbitrag.retrieve.documents.selection import ExcludedPath, ExclusionCounts, Selection, count_exclusions
+from arbitrag.retrieve.documents.sources import absolute, with_names
 
 TREE = [
     "a.md",
@@ -37,10 +37,10 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
-def chosen(tree: Path, include: str = "", exclude: str = "") -> tuple[list[str], LeftOut]:
-    items = list(walk(named(absolute([tree])), Selection(include.split(), exclude.split())))
-    found = [item.source for item in items if isinstance(item, Found)]
-    return found, counted(item for item in items if isinstance(item, Left))
+def chosen(tree: Path, include: str = "", exclude: str = "") -> tuple[list[str], ExclusionCounts]:
+    items = list(find_documents(with_names(absolute([tree])), Selection(include.split(), exclude.split())))
+    found = [item.source for item in items if isinstance(item, DocumentFile)]
+    return found, count_exclusions(item for item in items if isinstance(item, ExcludedPath))
 
 
 PLAIN = ["a.md", "b.txt", "docs/a.md", "docs/c [1].md", "docs/deep/er/f.md"]
@@ -88,7 +88,7 @@ def test_globs_are_matched_on_the_path_from_the_source(
 def test_what_is_left_out_is_counted(tree: Path) -> None:
     found, left = chosen(tree)
     assert found == PLAIN
-    assert left == LeftOut(
+    assert left == ExclusionCounts(
         {"build": 2, ".git": 1, ".drafts": 1, "node_modules": 1, "old.idx": 1, "work": 1}, hidden_files=1
     )
     assert left.lines(including=False) == [
@@ -105,7 +105,7 @@ def test_what_is_left_out_is_counted(tree: Path) -> None:
 
 
 def test_many_kinds_of_folders_are_summed_up() -> None:
-    left = LeftOut({f".{name}": 2 for name in "abcdefgh"}, excluded=1200, not_included=2)
+    left = ExclusionCounts({f".{name}": 2 for name in "abcdefgh"}, excluded=1200, not_included=2)
     assert left.lines(including=True) == [
         "left out by default: .a (2), .b (2), .c (2), .d (2), .e (2), .f (2), 4 more folders",
         "to index one of these too, name it: --include .a",
@@ -115,7 +115,7 @@ def test_many_kinds_of_folders_are_summed_up() -> None:
 
 
 def test_a_name_that_a_shell_would_read_is_quoted() -> None:
-    assert LeftOut({".a b;c": 1}).lines(including=True)[1].endswith("--include '.a b;c'")
+    assert ExclusionCounts({".a b;c": 1}).lines(including=True)[1].endswith("--include '.a b;c'")
 
 
 @pytest.mark.parametrize("glob", ["", "/", "/docs", "../docs", "docs/../x", "."])
@@ -127,8 +127,8 @@ def test_a_glob_that_can_match_nothing_is_refused(glob: str) -> None:
 
 
 def test_a_source_that_is_given_by_itself_is_never_left_out(tree: Path) -> None:
-    items = list(walk(named(absolute([tree / "build", tree / ".env"])), Selection(["made.md"])))
-    assert [item.source for item in items if isinstance(item, Found)] == [".env", "build/made.md"]
+    items = list(find_documents(with_names(absolute([tree / "build", tree / ".env"])), Selection(["made.md"])))
+    assert [item.source for item in items if isinstance(item, DocumentFile)] == [".env", "build/made.md"]
 
 
 def test_an_index_holds_what_was_chosen_and_says_what_was_not(tree: Path, tmp_path: Path) -> None:

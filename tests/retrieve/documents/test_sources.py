@@ -12,7 +12,7 @@ import pytest
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
-from arbitrag.retrieve.documents.sources import Source, choose, escaped, named
+from arbitrag.retrieve.documents.sources import Source, choose, escaped, with_names
 
 
 def fill(folder: Path, *names: str, text: str = "word") -> Path:
@@ -207,14 +207,14 @@ class TestNames:
 
     def test_the_order_of_what_is_given_does_not_matter(self, tmp_path: Path) -> None:
         folders = [fill(tmp_path / name, "x.md") for name in ("p/docs", "q/docs", "r", "r/s", "docs")]
-        names = {source.path: source.name for source in named([str(each) for each in folders])}
-        again = {source.path: source.name for source in named([str(each) for each in reversed(folders)])}
+        names = {source.path: source.name for source in with_names([str(each) for each in folders])}
+        again = {source.path: source.name for source in with_names([str(each) for each in reversed(folders)])}
         assert names == again
         parent = tmp_path.name
         assert list(names.values()) == ["p/docs", "q/docs", "r", "r/s", f"{parent}/docs"]
 
     def test_the_root_of_a_disk_has_a_name(self) -> None:
-        assert [source.name for source in named(["/", "/usr"])] == ["root", "root/usr"]
+        assert [source.name for source in with_names(["/", "/usr"])] == ["root", "root/usr"]
 
     def test_a_number_where_nothing_else_tells_them_apart(self, tmp_path: Path) -> None:
         outer = fill(tmp_path / "a", "docs/x.md")
@@ -223,7 +223,7 @@ class TestNames:
             outer.joinpath(*parts[-count:]).mkdir(parents=True, exist_ok=True)
         (tmp_path / "docs").mkdir()
         kept = (Source(str(outer), "", True),)
-        (_, found) = named([str(tmp_path / "docs")], kept)
+        (_, found) = with_names([str(tmp_path / "docs")], kept)
         assert found.name == "docs-2"
 
     @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from arbitrag.errors import DataError, IndexFileError, UsageError
 from arbitrag.retrieve import open_index, update_index
 from arbitrag.retrieve.index import bm25
 from arbitrag.retrieve.index.bm25 import Bm25Index
-from arbitrag.retrieve.index.update import IndexReport, Named
+from arbitrag.retrieve.index.update import FileNote, IndexReport
 from arbitrag.types import Passage
 
 
@@ -152,15 +152,15 @@ def test_broken_files_are_named_and_the_rest_is_indexed(docs: Path, idx: Path) -
     (docs / "nearly.txt").write_bytes(b"one bad byte \xff in many " + b"word " * 100)
     (docs / "image.png").write_bytes(b"\x89PNG")
     expected = (
-        Named("bad.jsonl", "no usable row; line 1: not JSON"),
-        Named("binary.txt", "binary, not text"),
-        Named("blank.md", "holds no text"),
-        Named("broken.pdf", "not a PDF that can be read (PdfStreamError)"),
-        Named("empty.txt", "empty"),
+        FileNote("bad.jsonl", "no usable row; line 1: not JSON"),
+        FileNote("binary.txt", "binary, not text"),
+        FileNote("blank.md", "holds no text"),
+        FileNote("broken.pdf", "not a PDF that can be read (PdfStreamError)"),
+        FileNote("empty.txt", "empty"),
     )
     report = update_index(docs, idx)
     assert report.skipped == expected
-    assert report.notes == (Named("nearly.txt", "1 invalid UTF-8 byte replaced"),)
+    assert report.notes == (FileNote("nearly.txt", "1 invalid UTF-8 byte replaced"),)
     assert report.not_read == {".png": 1}
     assert (report.added, report.files) == (5, 5)
     again = update_index(docs, idx)
@@ -193,7 +193,7 @@ def test_a_file_that_breaks_in_the_middle_leaves_nothing(
 
     monkeypatch.setattr(pdf, "_page_text", pages)
     report = update_index(docs, idx)
-    assert report.skipped == (Named("a.pdf", "ZeroDivisionError while reading: surprise"),)
+    assert report.skipped == (FileNote("a.pdf", "ZeroDivisionError while reading: surprise"),)
     assert search(idx, "zebra") == []
 
 
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_now_keeps_its_passages(
 
     monkeypatch.setattr(update, "open", shut, raising=False)
     report = update_index(docs, idx)
-    assert report.skipped == (Named("notes.txt", "Permission denied"),)
+    assert report.skipped == (FileNote("notes.txt", "Permission denied"),)
     assert len(search(idx, "Oskar")) == 1
 
 

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 
 from arbitrag.data.trd.material import Entity, Fact, Kind, Material
 from arbitrag.lab import world as lab
-from arbitrag.lab.contexts import DECORATED, distractors, tell
-from arbitrag.lab.language import told
+from arbitrag.lab.contexts import DECORATED, distractors, fact_passage
+from arbitrag.lab.language import decorate
 from arbitrag.lab.names import FIRST_YEAR, LAST_YEAR
 from arbitrag.types import Passage
 
@@ -48,14 +48,14 @@ class _Beside:
             while other.subject in world.kinds and other.subject not in subjects:
                 other = world.sample_known(rng)
             if (other.subject, other.relation) != (asked.subject, asked.relation):
-                found.append(_passage(tell(other, rng), other.subject, rng))
+                found.append(_passage(fact_passage(other, rng), other.subject, rng))
         return found
 
 
 def _fact(world: lab.World, fact: lab.Fact, kind: Kind) -> Fact:
     rng = random.Random(f"trd lab {world.version} {world.seed} {_id(fact)}")
     before = world.outdated.get(fact)
-    texts = [told(form.format(s=fact.subject, o=fact.object), rng, DECORATED) for form in fact.form.passages]
+    texts = [decorate(form.format(s=fact.subject, o=fact.object), rng, DECORATED) for form in fact.form.passages]
     return Fact(
         _id(fact),
         fact.subject,

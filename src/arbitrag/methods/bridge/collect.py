@@ -31,7 +31,7 @@ async def collect(queries: tuple[str, ...], bias: forms.Bias, question: Question
     """Both sides at once: 1 call to the model, and no wait for one before it."""
     asked = queries[: bias.generated(len(queries))]
     numbered = [Block("query", {"number": str(number), "text": text}) for number, text in enumerate(asked, 1)]
-    form, limit = forms.answers(len(asked)), room_for(len(asked), kit)
+    form, limit = forms.answers(len(asked)), list_token_limit(len(asked), kit)
     generated, retrieved = await gather(
         ask_structured(kit.llm, "bridge/recall_many", form, question, max_tokens=limit, queries=numbered),
         search(queries[: bias.retrieved(len(queries))], kit, fetch=fetch),
@@ -39,7 +39,7 @@ async def collect(queries: tuple[str, ...], bias: forms.Bias, question: Question
     return Collected(queries, generated, retrieved)
 
 
-def room_for(lines: int, kit: Kit) -> int:
+def list_token_limit(lines: int, kit: Kit) -> int:
     """Tokens for a list of short texts: the limit for writing, or that of an answer for each where it comes to more."""
     return max(kit.limits.writing_tokens, lines * kit.limits.answer_tokens)
 

@@ -36,17 +36,19 @@ class Agreement:
 
 def decide(scores: Agreement, r_p: float, g_p: float, alpha: float, beta: float) -> Outcome:
     """The strategy, or "reflect"; ``r_p`` and ``g_p`` are shares from 0 to 1."""
-    return walk(scores, r_p, g_p, alpha, beta)[0]
+    return decide_with_steps(scores, r_p, g_p, alpha, beta)[0]
 
 
-def walk(scores: Agreement, r_p: float, g_p: float, alpha: float, beta: float) -> tuple[Outcome, tuple[Decision, ...]]:
+def decide_with_steps(
+    scores: Agreement, r_p: float, g_p: float, alpha: float, beta: float
+) -> tuple[Outcome, tuple[Decision, ...]]:
     """``decide`` with the checks that it made, one after the other."""
     consistent = scores.s1 + scores.s4 > 1
     first = Decision("consistency", _CONSISTENT, asdict(scores), Strategy.BOTH.value if consistent else "go on")
     if consistent:
         return Strategy.BOTH, (first,)
 
-    t_ret, t_llm = trust(scores, r_p, g_p)
+    t_ret, t_llm = trust_terms(scores, r_p, g_p)
     larger = "memory" if t_ret < t_llm else "evidence"
     second = Decision("confidence", _CONFIDENCE, {"r_p": r_p, "g_p": g_p, "t_ret": t_ret, "t_llm": t_llm}, larger)
 
@@ -62,6 +64,6 @@ def walk(scores: Agreement, r_p: float, g_p: float, alpha: float, beta: float) -
     return outcome, (first, second, third)
 
 
-def trust(scores: Agreement, r_p: float, g_p: float) -> tuple[float, float]:
+def trust_terms(scores: Agreement, r_p: float, g_p: float) -> tuple[float, float]:
     """T_ret and T_llm."""
     return r_p * (scores.s3 + (1 - scores.s2)), g_p * (scores.s2 + (1 - scores.s3))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from arbitrag.encode.base import encoded_text
-from arbitrag.encode.similarity import HEADS, Weights, shares
+from arbitrag.encode.similarity import HEADS, Weights, normalised_weights
 from arbitrag.kit import Kit
 from arbitrag.methods.bridge.collect import Sources
 from arbitrag.methods.bridge.decision_tree import Agreement
@@ -25,7 +25,7 @@ Texts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeScores:
-    """One round: the agreements of every head that the encoder has, and their sum by the ``shares`` of the weights."""
+    """One round: the agreements of every head that the encoder has, and their sum by the normalised weights."""
 
     encoder: str
     by_head: Mapping[str, Agreement]
@@ -60,7 +60,7 @@ async def measure(sources: Sources, weights: Weights, kit: Kit, *, match: str = 
         for head, values in found.heads.items()
     }
     encoder = kit.encoder.name if kit.encoder else ""
-    used = shares(weights, tuple(by_head), encoder)
+    used = normalised_weights(weights, tuple(by_head), encoder)
     return KnowledgeScores(encoder, by_head, used, weighed(by_head, used))
 
 

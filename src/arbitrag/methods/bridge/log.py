@@ -14,7 +14,7 @@ from arbitrag.stages.parsing.forms import Bias, Reflection
 from arbitrag.stages.parsing.grammar import Parsed
 from arbitrag.stages.soft_bias import EVEN
 from arbitrag.stages.structured import counts, notes
-from arbitrag.text import settle
+from arbitrag.text import final_answer
 from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Question, Strategy, Verdict
 
@@ -86,7 +86,7 @@ class BridgeLog:
         if text is None:
             return self.refusal(f"{why}: that trusts {strategy.value}, but the answer could not be read", fit)
         chosen = Candidate(text, strategy, tuple(passage.id for passage in fit.kept))
-        answer = settle(text, question.options)
+        answer = final_answer(text, question.options)
         if answer is None:
             return self.refusal(f"{why}: that trusts {strategy.value}, which gives no answer", fit, chosen)
         return self._of(answer, strategy, why, fit, chosen)

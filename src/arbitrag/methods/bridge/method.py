@@ -26,12 +26,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from arbitrag.encode.similarity import shares
+from arbitrag.encode.similarity import normalised_weights
 from arbitrag.errors import UsageError, unknown
 from arbitrag.kit import Kit, gather
 from arbitrag.methods.base import setting
-from arbitrag.methods.bridge.collect import Sources, collect, room_for
-from arbitrag.methods.bridge.decision_tree import REFLECT, Outcome, trust, walk
+from arbitrag.methods.bridge.collect import Sources, collect, list_token_limit
+from arbitrag.methods.bridge.decision_tree import REFLECT, Outcome, decide_with_steps, trust_terms
 from arbitrag.methods.bridge.knowledge_scores import MATCHES, KnowledgeScores, measure
 from arbitrag.methods.bridge.log import BridgeLog
 from arbitrag.stages.grouping import memory_blocks
@@ -84,7 +84,7 @@ class Bridge:
         if self.allocator:
             await nearest_examples(kit, "any", 1, self.examples)
         heads = tuple((await kit.compare([("any", "any")])).heads)
-        shares(self.weights, heads, kit.encoder.name if kit.encoder else "")
+        normalised_weights(self.weights, heads, kit.encoder.name if kit.encoder else "")
 
     async def answer(self, question: Question, kit: Kit) -> Verdict:
         asked, log = replace(question, options=()), BridgeLog()
@@ -117,7 +117,7 @@ class Bridge:
         return log.refusal(f"{self.cycles} reflections did not settle it: {why}")
 
     async def _rewrite(self, question: Question, kit: Kit) -> Parsed[tuple[str, ...]]:
-        form, limit = forms.queries(self.n), room_for(self.n, kit)
+        form, limit = forms.queries(self.n), list_token_limit(self.n, kit)
         return await ask_structured(kit.llm, "bridge/rewrite", form, question, max_tokens=limit, number=str(self.n))
 
     async def _allocate(self, question: Question, kit: Kit) -> Parsed[Bias]:
@@ -128,12 +128,12 @@ class Bridge:
     def _decide(self, measured: KnowledgeScores, bias: Bias, log: BridgeLog) -> tuple[Outcome, str]:
         """Go through the tree, and say why in words; without a tree everything is trusted."""
         r_p, g_p, scores = bias.retrieval / 100, bias.generation / 100, measured.scores
-        t_ret, t_llm = trust(scores, r_p, g_p)
+        t_ret, t_llm = trust_terms(scores, r_p, g_p)
         log.measured(measured, self.weights)
         log.scores |= {"r_p": r_p, "g_p": g_p, "t_ret": t_ret, "t_llm": t_llm}
         if not self.tree:
             return Strategy.BOTH, "the model was shown all knowledge and the numbers, and decided itself"
-        outcome, decisions = walk(scores, r_p, g_p, self.alpha, self.beta)
+        outcome, decisions = decide_with_steps(scores, r_p, g_p, self.alpha, self.beta)
         log.decisions += decisions
         if outcome is Strategy.BOTH:
             return outcome, f"memory and the passages agree (S1 {scores.s1:.2f} + S4 {scores.s4:.2f} > 1)"
@@ -142,7 +142,7 @@ class Bridge:
     async def _reflect(self, question: Question, sources: Sources, kit: Kit) -> Parsed[Reflection]:
         prompt, form = "bridge/reflect", forms.reflection(self.n)
         fields: dict[str, Any] = {"memories": memory_blocks(sources.memories), "number": str(self.n)}
-        room = room_for(self.n, kit)
+        room = list_token_limit(self.n, kit)
         fit = await kit.llm.fit(sources.passages, prompt, reply_tokens=room, question=question, **fields)
         return await ask_structured(kit.llm, prompt, form, question, max_tokens=room, passages=fit.kept, **fields)
 

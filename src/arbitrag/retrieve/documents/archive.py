@@ -47,7 +47,7 @@ def read_members(
             raise NotReadable(f"not a readable {kind} file ({type(error).__name__})") from error
 
 
-def packed(members: Mapping[str, bytes]) -> bytes:
+def pack(members: Mapping[str, bytes]) -> bytes:
     """A zip archive of these members, not compressed."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:

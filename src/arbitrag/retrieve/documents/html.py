@@ -91,10 +91,10 @@ def _text(body: LexborNode) -> str:
         for node in body.css(selector):
             node.insert_before(mark)
             node.insert_after(mark)
-    return _settle(body.text())
+    return _collapse_space(body.text())
 
 
-def _settle(text: str) -> str:
+def _collapse_space(text: str) -> str:
     """White space as a browser shows it: single spaces, one line end per line, one blank line per paragraph."""
     text = _SPACES.sub(" ", text)
     text = _LINE_ENDS.sub("\n", text)

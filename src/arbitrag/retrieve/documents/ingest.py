@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from arbitrag.errors import DataError
 from arbitrag.retrieve.documents import epub, notebook, office, pdf, readers
 from arbitrag.retrieve.documents.readers import Document, NotReadable, Reader
-from arbitrag.retrieve.documents.selection import Left, Selection
+from arbitrag.retrieve.documents.selection import ExcludedPath, Selection
 from arbitrag.retrieve.documents.sources import Source
 from arbitrag.text import printable
 
@@ -34,7 +34,7 @@ _KINDS: dict[str, Reader] = {suffix: reader for name, reader, others in _READERS
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DocumentFile:
     """A file that may be indexed. ``source`` is what citations show (see ``sources``), ``origin`` the name of the
     folder or file given by the user that it came with."""
 
@@ -46,16 +46,18 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class SkippedFile:
     """Something that is not indexed, and why. Nothing is wrong with the files of a kind that is not read: for those
-    ``named`` is false."""
+    ``reported`` is false."""
 
     source: str
     reason: str
-    named: bool = True
+    reported: bool = True
 
 
-def walk(sources: Sequence[Source], selection: Selection | None = None) -> Iterator[Found | Passed | Left]:
+def find_documents(
+    sources: Sequence[Source], selection: Selection | None = None
+) -> Iterator[DocumentFile | SkippedFile | ExcludedPath]:
     """Every file of the sources, each once: files given by themselves, then those of folders by their names.
 
     Links to folders or out of the given folder are passed over, as is what ``selection`` leaves out of a folder (by
@@ -66,11 +68,11 @@ def walk(sources: Sequence[Source], selection: Selection | None = None) -> Itera
     """
     for source in sorted(sources, key=lambda each: each.folder):
         if not os.path.isdir(source.path if source.folder else os.path.dirname(source.path)):
-            raise _gone(source, sources)
+            raise _missing_source(source, sources)
         if source.folder:
             yield from _Folder(source, sources, selection or Selection()).walk()
         elif os.path.lexists(source.path):
-            yield _look(source.path, source.name, source.name, given=True)
+            yield _document_file(source.path, source.name, source.name, given=True)
 
 
 def read_document(path: Path, source: str, tokens: int) -> Document:
@@ -95,7 +97,7 @@ class _Folder:
         self._own = {each.path for each in others}  # they come by themselves
         self._clashing = [each.name for each in others if not source.holds(each.path)]
 
-    def walk(self) -> Iterator[Found | Passed | Left]:
+    def walk(self) -> Iterator[DocumentFile | SkippedFile | ExcludedPath]:
         waiting: list[tuple[str, tuple[str, ...]]] = [(self._source.path, ())]
         while waiting:
             here, parts = waiting.pop()
@@ -103,7 +105,7 @@ class _Folder:
                 with os.scandir(here) as entries:
                     names = sorted(entry.name for entry in entries)
             except OSError as error:
-                yield Passed(self._named(here), error.strerror or str(error))
+                yield SkippedFile(self._named(here), error.strerror or str(error))
                 continue
             if left := self._selection.contents(parts, names):
                 yield left
@@ -119,18 +121,18 @@ class _Folder:
                     yield self._one(path, below)
             waiting.extend(reversed(folders))
 
-    def _one(self, path: str, parts: tuple[str, ...]) -> Found | Passed | Left:
+    def _one(self, path: str, parts: tuple[str, ...]) -> DocumentFile | SkippedFile | ExcludedPath:
         """A file, or a folder that is not walked."""
         is_folder = os.path.isdir(path)
         if left := self._selection.folder(parts) if is_folder else self._selection.file(parts):
             return left
         if is_folder:
-            return Passed(self._named(path), "a link to a folder; give that folder itself")
+            return SkippedFile(self._named(path), "a link to a folder; give that folder itself")
         inside = os.path.join(os.path.realpath(self._source.path), "")
         if os.path.islink(path) and os.path.exists(path) and not os.path.realpath(path).startswith(inside):
             # Who put it there may not be who reads the answers.
-            return Passed(self._named(path), "a link out of the folder; give that file itself")
-        return _look(path, self._named(path), self._source.name)
+            return SkippedFile(self._named(path), "a link out of the folder; give that file itself")
+        return _document_file(path, self._named(path), self._source.name)
 
     def _named(self, path: str) -> str:
         if path == self._source.path:
@@ -140,7 +142,7 @@ class _Folder:
         return f"./{named}" if clashes else named
 
 
-def _gone(source: Source, sources: Sequence[Source]) -> DataError:
+def _missing_source(source: Source, sources: Sequence[Source]) -> DataError:
     left = " ".join(printable(shlex.quote(each.path)) for each in sources if each is not source) or "FOLDER"
     return DataError(
         f"{printable(source.path)}, which the index is made of, does not exist any more; is a disk missing?\n"
@@ -148,15 +150,15 @@ def _gone(source: Source, sources: Sequence[Source]) -> DataError:
     )
 
 
-def _look(path: str, source: str, origin: str, *, given: bool = False) -> Found | Passed:
+def _document_file(path: str, source: str, origin: str, *, given: bool = False) -> DocumentFile | SkippedFile:
     try:
         status = os.stat(path)
     except OSError as error:
         reason = "a link that leads nowhere" if os.path.islink(path) else error.strerror or str(error)
-        return Passed(source, reason)
+        return SkippedFile(source, reason)
     if not stat.S_ISREG(status.st_mode):
-        return Passed(source, "not a regular file")
+        return SkippedFile(source, "not a regular file")
     suffix = PurePath(path).suffix.lower()
     if suffix not in _KINDS and not given:
-        return Passed(source, suffix, named=False)
-    return Found(path, source, status.st_size, status.st_mtime_ns, origin)
+        return SkippedFile(source, suffix, reported=False)
+    return DocumentFile(path, source, status.st_size, status.st_mtime_ns, origin)

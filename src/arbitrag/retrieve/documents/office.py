@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from arbitrag.errors import MissingExtra
-from arbitrag.retrieve.documents.archive import packed, read_members
+from arbitrag.retrieve.documents.archive import pack, read_members
 from arbitrag.retrieve.documents.office_limits import checked
 from arbitrag.retrieve.documents.readers import Document, NotReadable, part_passages, short_title
 from arbitrag.text import one_line
@@ -50,7 +50,7 @@ def _read(path: Path, source: str, tokens: int, kind: _Kind) -> Document:
         raise NotReadable(str(MissingExtra("office", f"reading {kind}")), lasting=False) from None
     members = read_members(path, kind, _is_text, _LARGEST[kind])
     title, cells = checked(members, _LARGEST[kind])
-    document = _parsed(lambda: office_oxide.Document.from_bytes(packed(members), kind), kind)
+    document = _parsed(lambda: office_oxide.Document.from_bytes(pack(members), kind), kind)
     parts, notes = _PARTS[kind](document), []
     if cells > _MOST_CELLS_APART:
         parts, notes = _cells(document), ["a large workbook: its passages do not say which sheet they are of"]

@@ -29,7 +29,7 @@ Glob = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class ExclusionCounts:
     """What was not looked at, in numbers: ``folders`` left out by default, by their names, and ``hidden_files``, whose
     names begin with a dot; files and folders that ``exclude`` matched, and files that no ``include`` did."""
 
@@ -61,7 +61,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ExcludedPath:
     """A file or a folder that is left out: ``why`` is "folder" or "hidden" (by default), "excluded" or
     "not included"."""
 
@@ -81,28 +81,28 @@ class Selection:
         """Whether only what an ``include`` matches is wanted."""
         return bool(self._include)
 
-    def folder(self, parts: Sequence[str]) -> Left | None:
+    def folder(self, parts: Sequence[str]) -> ExcludedPath | None:
         """Why the folder at ``parts``, the names from the source, is left out; None where it is to be walked."""
         name = parts[-1]
         if (name.startswith(".") or name in MADE_BY_TOOLS) and not self._names(parts):
-            return Left(name, "folder")
-        return Left(name, "excluded") if _any_covers(self._exclude, parts) else None
+            return ExcludedPath(name, "folder")
+        return ExcludedPath(name, "excluded") if _any_covers(self._exclude, parts) else None
 
-    def contents(self, parts: Sequence[str], names: Sequence[str]) -> Left | None:
+    def contents(self, parts: Sequence[str], names: Sequence[str]) -> ExcludedPath | None:
         """Why a folder that holds ``names`` is left out: it is a virtual environment or an index."""
         if _INDEX.issubset(names):
-            return Left(parts[-1] if parts else "", "folder")
+            return ExcludedPath(parts[-1] if parts else "", "folder")
         environment = bool(parts) and any(each in names for each in _ENVIRONMENT)
-        return Left(parts[-1], "folder") if environment and not self._names(parts) else None
+        return ExcludedPath(parts[-1], "folder") if environment and not self._names(parts) else None
 
-    def file(self, parts: Sequence[str]) -> Left | None:
+    def file(self, parts: Sequence[str]) -> ExcludedPath | None:
         """Why the file at ``parts`` is left out; None where it is to be read."""
         name = parts[-1]
         if name.startswith(".") and not self._names(parts):
-            return Left(name, "hidden")
+            return ExcludedPath(name, "hidden")
         if _any_covers(self._exclude, parts):
-            return Left(name, "excluded")
-        return Left(name, "not included") if self._include and not _any_covers(self._include, parts) else None
+            return ExcludedPath(name, "excluded")
+        return ExcludedPath(name, "not included") if self._include and not _any_covers(self._include, parts) else None
 
     def _names(self, parts: Sequence[str]) -> bool:
         """Whether an ``include`` spells the last of ``parts``, so that it is wanted although others like it are not."""
@@ -114,7 +114,7 @@ class Selection:
         )
 
 
-def counted(left: Iterable[Left]) -> LeftOut:
+def count_exclusions(left: Iterable[ExcludedPath]) -> ExclusionCounts:
     """What was left out, in numbers."""
     folders: Counter[str] = Counter()
     others: Counter[str] = Counter()
@@ -122,7 +122,7 @@ def counted(left: Iterable[Left]) -> LeftOut:
         if each.why == "folder":
             folders[each.name] += 1
         others[each.why] += 1
-    return LeftOut(dict(folders.most_common()), others["hidden"], others["excluded"], others["not included"])
+    return ExclusionCounts(dict(folders.most_common()), others["hidden"], others["excluded"], others["not included"])
 
 
 def _counted(number: int, noun: str, many: str = "") -> str:

@@ -51,7 +51,7 @@ def absolute(inputs: Iterable[str | Path]) -> list[str]:
     return list(paths)
 
 
-def known(path: str, sources: Iterable[Source]) -> Source | None:
+def existing_source(path: str, sources: Iterable[Source]) -> Source | None:
     """The one of the sources that lies at this path, under whatever name it was typed."""
     for source in sources:
         if source.path == path or os.path.realpath(source.path) == os.path.realpath(path):
@@ -59,7 +59,7 @@ def known(path: str, sources: Iterable[Source]) -> Source | None:
     return None
 
 
-def named(paths: Sequence[str], kept: Sequence[Source] = ()) -> tuple[Source, ...]:
+def with_names(paths: Sequence[str], kept: Sequence[Source] = ()) -> tuple[Source, ...]:
     """``kept`` as they are, and a source for each of the paths, with a name that clashes with no other."""
     found = {source.path: source for source in kept}
     if not kept and len(paths) == 1:
@@ -129,13 +129,13 @@ def choose(index: Path, inputs: Sequence[str | Path], has: Sequence[Source], add
     if not inputs and (not has or add or replace):
         raise UsageError("nothing to index was given; type: arbitrag index FOLDER -o docs.idx")
     given = absolute(inputs)
-    there = {path: known(path, has) for path in given}
+    there = {path: existing_source(path, has) for path in given}
     new = [path for path, source in there.items() if source is None]
     if replace:
-        return SourceChoice(named(new, [source for source in there.values() if source is not None]), replaces=True)
+        return SourceChoice(with_names(new, [source for source in there.values() if source is not None]), replaces=True)
     if has and new and not add:
         raise _others(index, new, has)
-    return SourceChoice(named(new, has))
+    return SourceChoice(with_names(new, has))
 
 
 def _others(index: Path, new: Sequence[str], has: Sequence[Source]) -> UsageError:

@@ -24,7 +24,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from arbitrag.errors import IndexFileError
-from arbitrag.retrieve.documents.ingest import Found
+from arbitrag.retrieve.documents.ingest import DocumentFile
 from arbitrag.retrieve.index.manifest import LEDGER, corrupt, unusable
 from arbitrag.storage.files import check_plain, open_plain, read_plain
 from arbitrag.text import printable
@@ -95,7 +95,7 @@ class IndexedFile:
 class Task:
     """A file that is new or looks changed by size or time, and its version in the index if it has one."""
 
-    found: Found
+    found: DocumentFile
     old: IndexedFile | None
 
 
@@ -141,7 +141,7 @@ class Ledger:
         ).fetchone()
         return bool(bad)
 
-    def plan(self, found: Iterable[Found]) -> UpdatePlan:
+    def plan(self, found: Iterable[DocumentFile]) -> UpdatePlan:
         """Compare the files that exist now with the recorded ones."""
         rows = ((each.source, os.fsencode(each.path), each.size, each.mtime_ns, each.origin) for each in found)
         with self._database as database:
@@ -163,7 +163,7 @@ class Ledger:
             "SELECT * FROM todo"
         ):
             old = None if number is None else IndexedFile(number, source, passages, digest)
-            yield Task(Found(os.fsdecode(path), source, size, mtime_ns, origin), old)
+            yield Task(DocumentFile(os.fsdecode(path), source, size, mtime_ns, origin), old)
 
     def lost(self) -> Iterator[IndexedFile]:
         """Recorded files that do not exist any more."""

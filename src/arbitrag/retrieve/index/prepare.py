@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError, UsageError
-from arbitrag.retrieve.documents.ingest import READ, Found, walk
-from arbitrag.retrieve.documents.selection import Left, Selection, counted
+from arbitrag.retrieve.documents.ingest import READ, DocumentFile, find_documents
+from arbitrag.retrieve.documents.selection import ExcludedPath, Selection, count_exclusions
 from arbitrag.retrieve.documents.sources import Source, SourceChoice, choose
 from arbitrag.retrieve.index import analysis
 from arbitrag.retrieve.index.bm25 import engine_errors
@@ -112,10 +112,10 @@ def open_vectors_of(
     return manifest, open_embedder(folder, encoder, new=new)
 
 
-def nothing_in(sources: Sequence[Source], left: Iterable[Left], including: bool) -> DataError:
+def no_documents(sources: Sequence[Source], left: Iterable[ExcludedPath], including: bool) -> DataError:
     """The error for sources without a document, and what was left out of them."""
     names = ", ".join(printable(source.path) for source in sources)
-    why = "\n".join([f"no file of a kind that is read ({READ})", *counted(left).lines(including=including)])
+    why = "\n".join([f"no file of a kind that is read ({READ})", *count_exclusions(left).lines(including=including)])
     return DataError(f"nothing to index in {names}: {why}")
 
 
@@ -130,14 +130,14 @@ def _with_globs(
 
 
 def _make(folder: Path, manifest: IndexManifest) -> None:
-    left: list[Left] = []
-    for item in walk(manifest.sources, Selection(manifest.include, manifest.exclude)):
-        if isinstance(item, Found):
+    left: list[ExcludedPath] = []
+    for item in find_documents(manifest.sources, Selection(manifest.include, manifest.exclude)):
+        if isinstance(item, DocumentFile):
             break
-        if isinstance(item, Left):
+        if isinstance(item, ExcludedPath):
             left.append(item)
     else:
-        raise nothing_in(manifest.sources, left, bool(manifest.include))
+        raise no_documents(manifest.sources, left, bool(manifest.include))
     analysis.analyzer(manifest.language)
     try:
         (folder / WORDS).mkdir(parents=True, exist_ok=True)

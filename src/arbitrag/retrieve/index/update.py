@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError, IndexFileError
-from arbitrag.retrieve.documents.ingest import Found, Passed, read_document, walk
+from arbitrag.retrieve.documents.ingest import DocumentFile, SkippedFile, find_documents, read_document
 from arbitrag.retrieve.documents.readers import Document, NotReadable
-from arbitrag.retrieve.documents.selection import Left, LeftOut, Selection, counted
+from arbitrag.retrieve.documents.selection import ExcludedPath, ExclusionCounts, Selection, count_exclusions
 from arbitrag.retrieve.documents.sources import Source, SourceChoice
 from arbitrag.retrieve.index.bm25 import (
     addresses_by_key,
@@ -33,7 +33,7 @@ from arbitrag.retrieve.index.bm25 import (
 )
 from arbitrag.retrieve.index.ledger import Ledger, Task, UpdatePlan, Version, open_ledger
 from arbitrag.retrieve.index.manifest import FILE, LEDGER, VECTORS, WORDS, IndexManifest, corrupt
-from arbitrag.retrieve.index.prepare import check_words, nothing_in, open_vectors_of, prepare
+from arbitrag.retrieve.index.prepare import check_words, no_documents, open_vectors_of, prepare
 from arbitrag.retrieve.index.snapshot import META, read_commit
 from arbitrag.text import printable
 from arbitrag.types import Passage
@@ -53,7 +53,7 @@ _PROGRESS_EVERY = 1000  # passages within one file
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class FileNote:
     """A file and what is to be said about it."""
 
     source: str
@@ -79,10 +79,10 @@ class IndexReport:
     changed: int
     dropped: int
     unchanged: int
-    skipped: tuple[Named, ...]
-    notes: tuple[Named, ...]
+    skipped: tuple[FileNote, ...]
+    notes: tuple[FileNote, ...]
     not_read: Mapping[str, int]
-    left_out: LeftOut
+    left_out: ExclusionCounts
     files: int
     passages: int
     written: int
@@ -169,9 +169,9 @@ class _Update:
         self._embedder = embedder
         self._progress = progress
         self._counts: Counter[str] = Counter()
-        self._skipped: list[Named] = []
-        self._notes: list[Named] = []
-        self._left: list[Left] = []
+        self._skipped: list[FileNote] = []
+        self._notes: list[FileNote] = []
+        self._left: list[ExcludedPath] = []
         self._batch: list[Version] = []
         self._dropped: list[int] = []
         self._same: list[tuple[int, int]] = []
@@ -189,7 +189,7 @@ class _Update:
     def run(self, choice: SourceChoice, began: float) -> IndexReport:
         not_read: Counter[str] = Counter()
         selection = Selection(choice.include, choice.exclude)
-        plan = self._ledger.plan(self._files(walk(choice.sources, selection), not_read))
+        plan = self._ledger.plan(self._files(find_documents(choice.sources, selection), not_read))
         self._refuse_losses(choice, plan)
         chosen = replace(self._manifest, sources=choice.sources, include=choice.include, exclude=choice.exclude)
         if chosen != self._manifest:
@@ -206,7 +206,7 @@ class _Update:
                 self._commit()
         self._finish()
         self._progress(plan.size, plan.size, "")
-        self._skipped += [Named(*row) for row in self._ledger.useless()]
+        self._skipped += [FileNote(*row) for row in self._ledger.useless()]
         files, passages = self._ledger.totals()
         if not plan.recorded and not passages:
             first = "; ".join(f"{printable(each.source)}: {each.reason}" for each in self._skipped[:3])
@@ -225,21 +225,23 @@ class _Update:
             skipped=tuple(sorted(self._skipped, key=lambda each: each.source)),
             notes=tuple(self._notes),
             not_read=dict(not_read),
-            left_out=counted(self._left),
+            left_out=count_exclusions(self._left),
             files=files,
             passages=passages,
             written=counts["written"],
             seconds=time.perf_counter() - began,
         )
 
-    def _files(self, items: Iterator[Found | Passed | Left], not_read: Counter[str]) -> Iterator[Found]:
+    def _files(
+        self, items: Iterator[DocumentFile | SkippedFile | ExcludedPath], not_read: Counter[str]
+    ) -> Iterator[DocumentFile]:
         for item in items:
-            if isinstance(item, Found):
+            if isinstance(item, DocumentFile):
                 yield item
-            elif isinstance(item, Left):
+            elif isinstance(item, ExcludedPath):
                 self._left.append(item)
-            elif item.named:
-                self._skipped.append(Named(item.source, item.reason))
+            elif item.reported:
+                self._skipped.append(FileNote(item.source, item.reason))
             else:
                 not_read[item.reason] += 1
 
@@ -250,7 +252,7 @@ class _Update:
                 if source.folder and (lost := plan.emptied.get(source.name)):
                     raise self._loses_all(source, lost)
         if plan.recorded and not plan.seen:
-            error = nothing_in(choice.sources, self._left, bool(choice.include))
+            error = no_documents(choice.sources, self._left, bool(choice.include))
             raise DataError(f"{error}\nNo document would be left; remove the index if that is meant")
 
     def _loses_all(self, source: Source, lost: int) -> IndexFileError:
@@ -289,7 +291,7 @@ class _Update:
             with open(found.path, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").digest()
         except OSError as error:
-            self._skipped.append(Named(found.source, error.strerror or str(error)))
+            self._skipped.append(FileNote(found.source, error.strerror or str(error)))
             return
         if old is not None and old.digest == digest:
             self._same.append((old.number, found.mtime_ns))
@@ -299,7 +301,7 @@ class _Update:
         if failure is not None:
             self._forget(number, count)
             if not failure.lasting:
-                self._skipped.append(Named(found.source, str(failure)))
+                self._skipped.append(FileNote(found.source, str(failure)))
                 return
             count = 0
         if old is not None:
@@ -313,7 +315,7 @@ class _Update:
         version = Version(number, found.source, found.size, found.mtime_ns, digest, count, reason, found.origin)
         self._batch.append(version)
 
-    def _add(self, found: Found, number: int, done: int, total: int) -> tuple[int, NotReadable | None]:
+    def _add(self, found: DocumentFile, number: int, done: int, total: int) -> tuple[int, NotReadable | None]:
         """Hand a file's passages to the writer: how many, and why reading stopped if it did."""
         count = 0
         try:
@@ -324,7 +326,7 @@ class _Update:
                 count += 1
                 if not count % _PROGRESS_EVERY:
                     self._progress(done + min(document.position(), found.size), total, found.source)
-            self._notes += [Named(found.source, note) for note in document.notes]
+            self._notes += [FileNote(found.source, note) for note in document.notes]
         except NotReadable as failure:
             return count, failure
         return (count, None) if count else (0, NotReadable("holds no text"))
@@ -386,7 +388,7 @@ class _Update:
             return [key in there for key in keys]
 
         if note := embedder.finish(searcher.num_docs, is_live):
-            self._notes.append(Named(VECTORS, note))
+            self._notes.append(FileNote(VECTORS, note))
 
 
 def _guarded(document: Document) -> Iterator[Passage]:

@@ -292,7 +292,7 @@ async def _actions(batch: Sequence[Passage], vectors: np.ndarray | None) -> Asyn
 @contextmanager
 def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
     """The client's errors as ours, clean and with what to type next; ``shown`` is the index and where it is."""
-    with secrets.kept(), _told(shown, secrets):
+    with secrets.kept(), _translated_errors(shown, secrets):
         yield
 
 
@@ -305,7 +305,7 @@ async def _within(timeout_s: float | None, shown: str, secrets: Secrets) -> Asyn
 
 
 @contextmanager
-def _told(shown: str, secrets: Secrets) -> Iterator[None]:
+def _translated_errors(shown: str, secrets: Secrets) -> Iterator[None]:
     try:
         yield
     except NotFoundError as error:
