@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from arbitrag.errors import nearest
 
 T = TypeVar("T")
-Reader = Callable[[Any], Any]
+_Reader = Callable[[Any], Any]
 
 NOT_JSON: Mapping[str, Any] = {"json": False}  # metadata of a dataclass field that is left out of JSON
 
@@ -132,7 +132,7 @@ class _Mismatch(Exception):
 
 
 @cache
-def _reader(kind: Any) -> Reader:
+def _reader(kind: Any) -> _Reader:
     """The function that reads plain values of a type."""
     if kind is Any:
         return lambda plain: plain
@@ -152,7 +152,7 @@ def _reader(kind: Any) -> Reader:
     return _read_number if kind is float else _exact_reader(kind)
 
 
-def _exact_reader(kind: type) -> Reader:
+def _exact_reader(kind: type) -> _Reader:
     def read(plain: Any) -> Any:
         return plain if plain.__class__ is kind else _expected(kind, plain)
 
@@ -174,7 +174,7 @@ def _read_number(plain: Any) -> float:
         raise _Mismatch(f"is a number of {len(str(abs(plain)))} digits") from None
 
 
-def _choice_reader(choices: Mapping[str, Any]) -> Reader:
+def _choice_reader(choices: Mapping[str, Any]) -> _Reader:
     def read(plain: Any) -> Any:
         if isinstance(plain, str) and plain in choices:
             return choices[plain]
@@ -184,12 +184,12 @@ def _choice_reader(choices: Mapping[str, Any]) -> Reader:
     return read
 
 
-def _optional_reader(kind: Any) -> Reader:
+def _optional_reader(kind: Any) -> _Reader:
     reader = _reader(kind)
     return lambda plain: None if plain is None else reader(plain)
 
 
-def _tuple_reader(kind: Any) -> Reader:
+def _tuple_reader(kind: Any) -> _Reader:
     reader = _reader(kind)
 
     def read(plain: Any) -> tuple[Any, ...]:
@@ -206,7 +206,7 @@ def _tuple_reader(kind: Any) -> Reader:
     return read
 
 
-def _mapping_reader(kind: Any) -> Reader:
+def _mapping_reader(kind: Any) -> _Reader:
     reader = _reader(kind)
 
     def read(plain: Any) -> dict[str, Any]:
@@ -223,11 +223,11 @@ def _mapping_reader(kind: Any) -> Reader:
     return read
 
 
-def _dataclass_reader(kind: Any) -> Reader:
+def _dataclass_reader(kind: Any) -> _Reader:
     # numpy is named in annotations only, of fields that never are JSON; importing it here would cost every start.
     hints = typing.get_type_hints(kind, localns={"np": SimpleNamespace(ndarray=object)})
     known = {each.name: each for each in _json_fields(kind)}
-    readers: dict[str, Reader] = {}
+    readers: dict[str, _Reader] = {}
     needed = {name for name, each in known.items() if each.default is each.default_factory is MISSING}
 
     def read(plain: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arbitrag.errors import DataError
-from arbitrag.storage.lines import Line, Piped, lines, lines_of
+from arbitrag.storage.lines import Piped, TextLine, lines, lines_of
 
 
 def test_lines_have_numbers_and_end_where_the_next_begins() -> None:
@@ -28,8 +28,8 @@ def test_a_mark_counts_as_one_only_at_the_beginning() -> None:
 
 def test_what_is_no_utf8_is_told_with_its_place() -> None:
     bad, good = lines(Piped(b"caf\xe9!\nb\n"))
-    assert bad == Line(1, "caf\ufffd!", "not UTF-8 at byte 4", 6)
-    assert good == Line(2, "b", "", 8)
+    assert bad == TextLine(1, "caf\ufffd!", "not UTF-8 at byte 4", 6)
+    assert good == TextLine(2, "b", "", 8)
 
 
 @pytest.mark.parametrize("rest", [b"\nnext\n", b"\nnext", b"", b"\n"])

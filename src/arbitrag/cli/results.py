@@ -19,7 +19,7 @@ from arbitrag.serialization import to_plain
 from arbitrag.storage.checksums import seal, unseal
 from arbitrag.storage.files import check_plain, check_writable, encoded, open_plain, replacing
 from arbitrag.storage.jsonl import json_object
-from arbitrag.storage.lines import Line, lines
+from arbitrag.storage.lines import TextLine, lines
 from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
 from arbitrag.types import Question
@@ -106,7 +106,7 @@ class ResultFile:
             offset = line.end
         return superfluous
 
-    def _row(self, line: Line, questions: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _row(self, line: TextLine, questions: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any] | None:
         """The row in a line; None for one that was cut off while it was written."""
         where = f"{self.path} line {line.number}"
         if not line.ended and line.text[: len(_BEGINNING)] == _BEGINNING[: len(line.text)]:

@@ -20,7 +20,7 @@ from arbitrag.data.jsonl_dataset import KEYS
 from arbitrag.data.rows import Problem, Raw
 from arbitrag.errors import DataError, nearest
 from arbitrag.serialization import parse_json
-from arbitrag.storage.lines import LONGEST_LINE, Line, Readable, lines
+from arbitrag.storage.lines import LONGEST_LINE, Readable, TextLine, lines
 from arbitrag.text import one_line
 
 SEPARATOR = "|"
@@ -111,7 +111,7 @@ class _Lines:
     """The lines of a file with their ends, for ``csv``; what is wrong with one is kept in ``faults``."""
 
     def __init__(self, path: Readable) -> None:
-        self._lines: Iterator[Line] = lines(path)
+        self._lines: Iterator[TextLine] = lines(path)
         self.faults: list[Problem] = []
         self.number = self.end = 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arbitrag.storage.jsonl import json_object
-from arbitrag.storage.lines import Line, Readable, lines
+from arbitrag.storage.lines import Readable, TextLine, lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def plain_rows(path: Readable) -> Iterator[Raw]:
             yield Raw(line.number, {"question": text}, (), line.end)
 
 
-def _raw(line: Line) -> Raw:
+def _raw(line: TextLine) -> Raw:
     try:
         if line.fault:
             raise ValueError(line.fault)

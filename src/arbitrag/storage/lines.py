@@ -44,7 +44,7 @@ def readable(path: str | Path) -> Readable:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """A line without its end, counted from 1. ``end`` is the number of bytes of the file up to the end of the line.
 
     ``fault`` says why it is no text; then ``text`` is what could be made of it, nothing of a line that is too long.
@@ -58,7 +58,7 @@ class Line:
     ended: bool = True
 
 
-def lines(source: Readable) -> Iterator[Line]:
+def lines(source: Readable) -> Iterator[TextLine]:
     """The lines of a file, empty ones too, without a byte order mark. Raises DataError when it cannot be read."""
     try:
         with source.open("rb") as file:
@@ -67,7 +67,7 @@ def lines(source: Readable) -> Iterator[Line]:
         raise DataError(f"{source} cannot be read: {error.strerror or error}") from None
 
 
-def lines_of(file: BinaryIO, longest: int) -> Iterator[Line]:
+def lines_of(file: BinaryIO, longest: int) -> Iterator[TextLine]:
     """The lines of an open file, as ``lines`` gives them; of one of over ``longest`` bytes no text. Raises OSError."""
     number = end = 0
     while line := file.readline(longest + 1):
@@ -77,14 +77,14 @@ def lines_of(file: BinaryIO, longest: int) -> Iterator[Line]:
             continue
         while not line.endswith(b"\n") and (line := file.readline(longest)):
             end += len(line)
-        yield Line(number, "", f"longer than {longest >> 20} MB; a line holds one row", end)
+        yield TextLine(number, "", f"longer than {longest >> 20} MB; a line holds one row", end)
 
 
-def _decoded(number: int, line: bytes, end: int) -> Line:
+def _decoded(number: int, line: bytes, end: int) -> TextLine:
     bare = line.removesuffix(b"\n").removesuffix(b"\r")
     bare = bare.removeprefix(_MARK) if number == 1 else bare
     try:
         text, fault = bare.decode("utf-8"), ""
     except UnicodeDecodeError as error:
         text, fault = bare.decode("utf-8", "replace"), f"not UTF-8 at byte {error.start + 1}"
-    return Line(number, text, fault, end, line.endswith(b"\n"))
+    return TextLine(number, text, fault, end, line.endswith(b"\n"))

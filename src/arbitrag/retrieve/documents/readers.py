@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO
 
 from arbitrag.errors import DataError
 from arbitrag.retrieve.documents.chunking import Piece, cut
-from arbitrag.storage.lines import Line, lines_of
+from arbitrag.storage.lines import TextLine, lines_of
 from arbitrag.types import Passage
 
 _CHUNK = 1 << 18  # bytes or characters read at a time
@@ -65,7 +65,7 @@ class Document:
 Reader = Callable[[Path, str, int], Document]
 
 
-def passage_id(source: str, offset: int, text: str) -> str:
+def chunk_id(source: str, offset: int, text: str) -> str:
     """16 hex digits that stay the same as long as the passage does."""
     return hashlib.blake2b(f"{source}\0{offset}\0{text}".encode("utf-8", "replace"), digest_size=8).hexdigest()
 
@@ -139,7 +139,7 @@ def part_passages(source: str, title: str, text: str, offset: int, tokens: int, 
     title = short_title(title)
     for piece in cut(text, tokens):
         at = offset + piece.offset
-        place = passage_id(source, at, piece.text)
+        place = chunk_id(source, at, piece.text)
         yield Passage(piece.text, id=place, title=title, source=source, offset=at, metadata=metadata)
 
 
@@ -152,7 +152,7 @@ def passages_of(source: str, title: str, pieces: Iterable[Piece]) -> Iterator[Pa
     for piece in pieces:
         yield Passage(
             piece.text,
-            id=passage_id(source, piece.offset, piece.text),
+            id=chunk_id(source, piece.offset, piece.text),
             title=title,
             source=source,
             line=piece.line,
@@ -244,7 +244,7 @@ def _jsonl_passages(file: BinaryIO, source: str, tokens: int, notes: list[str]) 
         notes.append(f"{bad - _NAMED_ROWS:,} more lines passed over")
 
 
-def _row(line: Line) -> Mapping[str, Any]:
+def _row(line: TextLine) -> Mapping[str, Any]:
     """The object in a line, in which bytes that are no UTF-8 are replaced and NaN is a number."""
     if not line.text:
         raise NotReadable(line.fault)
@@ -276,7 +276,7 @@ def _row_passages(row: Mapping[str, Any], source: str, number: int, tokens: int)
         part = given and (f"{given}#{count + 1}" if count else given)
         yield Passage(
             piece.text,
-            id=part or passage_id(f"{source}:{number}", piece.offset, piece.text),
+            id=part or chunk_id(f"{source}:{number}", piece.offset, piece.text),
             title=title,
             source=own or source,
             line=None if own else number,
