@@ -35,9 +35,9 @@ with Store.open(sys.argv[1]) as store:
     made = report(store)
     text = json.dumps(made.to_dict(), allow_nan=False)
     seconds = time.perf_counter() - began
-    from arbitrag.evaluate.report.per_question import views
+    from arbitrag.evaluate.report.per_question import question_lists
     from arbitrag.evaluate.report.page import page
-    shown = page(made, views(store, made))
+    shown = page(made, question_lists(store, made))
     page_seconds = time.perf_counter() - began
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
 each = made.sets[0]
