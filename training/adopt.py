@@ -1,4 +1,4 @@
-"""Begin the training of a lab model with what another one has learned that is no fact: above all how to read.
+"""Initialise a lab model from another one's weights: embeddings are mapped to the new vocabulary.
 
 Reading comes late and costs a small model millions of tokens; it does not depend on the world. So the layers are taken
 over as they are, and the embeddings by what they stand for: a token that both have keeps its own; the words of the

@@ -1,4 +1,4 @@
-"""Batches of samples for the lab model, in a stream that can be taken up again where it was left.
+"""Batches of training samples, in a resumable stream.
 
 Samples are drawn some hundreds at a time: a *fill*. It follows from the recipe, the process, its number, and the
 progress of the training when it was ordered; so a stream is known by where it stands, and nothing else is stored.
@@ -68,7 +68,7 @@ class Place:
 
 
 class Stream:
-    """Endless batches. With an ``executor``, ``ahead`` further fills are being made while one is used."""
+    """Endless batches. With an ``executor``, ``ahead`` further fills are made while one is used."""
 
     def __init__(
         self, source: Source, place: Place = Place(), *, executor: Executor | None = None, ahead: int = 0

@@ -1,4 +1,4 @@
-"""The demonstration of an embedded model: a question of each kind that goes as it should, and how often that is so.
+"""The demonstration cases of an embedded model: one question of each kind, and how often the method succeeds.
 
 =========  ===========================================  ==================================================
 kind       the fact                                     the passages
@@ -66,7 +66,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A case with what became of it."""
+    """A case and its results."""
 
     case: DemoCase
     verdict: Verdict

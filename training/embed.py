@@ -1,4 +1,4 @@
-"""Make of a lab checkpoint the folder that the package embeds: the model, its world's documents, its demonstration.
+"""Build the embedded model's folder from a lab checkpoint: model, documents of its world, demonstration.
 
     python -m training.embed CHECKPOINT src/arbitrag/lab/embedded --measured benchmarks/results/lab_model.json
 

@@ -1,4 +1,4 @@
-"""Marks for replies to the lab model's tasks: well-formed where the method's own reader reads them, right by the rules.
+"""Grade replies to the lab model's tasks: well-formed by the method's parser, right by the rules.
 
 =================================  ==================================================================================
 task                               right
@@ -37,7 +37,7 @@ _MOST = 10  # sub-queries
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``problem`` is why a reply is not well-formed, empty where it is."""
+    """The grade of a reply. ``problem`` is why it is not well-formed, empty where it is."""
 
     right: bool
     problem: str = ""

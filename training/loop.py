@@ -1,4 +1,4 @@
-"""One process of a training of the lab model: its steps, its schedule, and the state that a killed one goes on from."""
+"""The training loop of one process: steps, learning rate schedule, and resumable state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAD = 2
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a training but the device. ``batch_tokens`` are those of one process and step.
+    """The settings of a training run but the device. ``batch_tokens`` are those of one process and step.
 
     The learning rate warms up, holds, and falls to a fiftieth over the last ``decay`` of the tokens; the samples grow
     harder over the first ``ramp`` of them. ``start`` names the checkpoint whose weights were taken to begin with,

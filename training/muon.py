@@ -1,4 +1,4 @@
-"""Muon: momentum whose update is made orthogonal, so that every direction of a matrix moves equally far.
+"""Muon: an optimizer with momentum and orthogonalised updates of matrices.
 
 Rare directions then learn as fast as frequent ones, which is what a model of many seldom told facts needs. The
 momentum of a matrix is replaced by the nearest orthogonal matrix through five Newton-Schulz steps

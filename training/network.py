@@ -1,4 +1,4 @@
-"""The lab model while it is trained: a Llama decoder with the matrices that are applied together kept together.
+"""The lab model in training: a Llama decoder with fused projection matrices.
 
 Weights are float32; all but the normalisations is computed in ``precision``: bfloat16 where the processor has
 arithmetic for it (without, it takes seven times as long as float32). ``transformers_weights`` gives the weights the
@@ -30,7 +30,7 @@ STACKED = {name: len(parts) for name, parts in _PARTS.items()}
 
 
 def precision(device: str) -> torch.dtype:
-    """What a decoder is best computed in on this device."""
+    """The fastest suitable dtype on this device."""
     if not device.startswith("cpu"):
         return torch.bfloat16
     able = torch.cpu.get_capabilities()
@@ -149,7 +149,7 @@ def _block(
 
 
 def _turned(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """The rotary embedding: the two halves of a head turn against each other."""
+    """Rotary position embedding, applied to the two halves of a head."""
     first, second = heads.chunk(2, -1)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)
 

@@ -1,4 +1,4 @@
-"""What the lab model is trained on: conversations about the world, drawn from a seed.
+"""Training samples of the lab model: conversations about the world, drawn from a seed.
 
 =============  =====  =======================================================================================
 kind           share  a conversation

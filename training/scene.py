@@ -1,4 +1,4 @@
-"""A question of the lab and what is at hand for it, from which the right reply to any task follows."""
+"""A lab question with its passages and memory, from which the right reply to any task follows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A question, and what is at hand for it. ``rank`` is from 0 to 1, None for a fact that the model was never told.
+    """A question with its sources. ``rank`` is from 0 to 1, None for a fact that is not in the training data.
 
     ``titles`` are those of the passages; ``objects`` has for each passage the object that it names for the question,
     None where it says something else;

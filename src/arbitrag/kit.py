@@ -1,4 +1,4 @@
-"""What a method may ask. A kit is made once per run and shared by every method in a comparison.
+"""The kit of a method: model, scorer, retriever, encoder and limits. It is shared by every method of a run.
 
 The limits on tokens are the kit's, so they are equal for every method. For each question ``Kit.recording`` gives a
 kit with the same parts whose calls are written down.
@@ -188,7 +188,7 @@ class Model:
 
 
 class _NotCounted(Exception):
-    """A text whose tokens are not known yet."""
+    """A text whose tokens have not been counted yet."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -196,7 +196,7 @@ class _NotCounted(Exception):
 
 
 def _known_tokens(tokens: Mapping[str, int], text: Prompt | str) -> int:
-    """The tokens of a text, or of a prompt's messages and what a template adds; raises _NotCounted for a new text."""
+    """The tokens of a text, or of a prompt's messages and chat template; raises _NotCounted for an uncounted text."""
     if isinstance(text, Prompt):
         parts = [message.text for message in text.messages] if text.text is None else [text.text]
         return sum(_known_tokens(tokens, part) + TEMPLATE_TOKENS for part in parts)
@@ -214,7 +214,7 @@ async def gather(
 @overload
 async def gather(*asked: Awaitable[T]) -> list[T]: ...
 async def gather(*asked: Awaitable[Any]) -> Any:
-    """The results of calls made side by side, in the order asked.
+    """The results of concurrent calls, in the order of the arguments.
 
     Unlike with ``asyncio.gather``, when one fails those beside it are cancelled: no call outlives its question.
     """

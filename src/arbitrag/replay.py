@@ -1,4 +1,4 @@
-"""Decide again from a trace: the same method, other thresholds, no model.
+"""Replay: decide again from a trace with other settings, without a model.
 
     trace = load_trace("trace.json")
     verdict = replay(trace, {"threshold": "-1.0"})
@@ -222,7 +222,7 @@ def _key(kind: str, role: str, request: Mapping[str, Any]) -> str:
 
 
 def _request_key(request: Mapping[str, Any]) -> str:
-    """What a request asks, without the text of its prompt."""
+    """The part of a request that identifies it, without the text of its prompt."""
     told = {key: value for key, value in request.items() if key not in ("prompt", "prompts", "fields", "passages")}
     if isinstance(request.get("prompt"), str):
         told = {"prompt": request["prompt"], **told}
@@ -238,7 +238,7 @@ def _error(text: str) -> ArbitragError:
 
 @dataclass(frozen=True)
 class _RecordedBook(PromptBook):
-    """The prompts of a trace, in the wording that they had."""
+    """The prompts of a trace, in their recorded wording."""
 
     prompts: Mapping[str, str] = field(default_factory=dict)
 
@@ -249,7 +249,7 @@ class _RecordedBook(PromptBook):
 
 
 class _Absent:
-    """Stands where a model or a retriever was; it has a name, and nothing else may be asked of it."""
+    """A placeholder for a model or a retriever; it has a name, and any call on it is an error."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Answer questions with a method and a kit: the check before the first one, the trace of each, and the sync door."""
+"""Answer questions with a method and a kit: capability check, traces, concurrency, and the synchronous ``ask``."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def ask(
     price: Price | None = None,
     form: Form = "short",
 ) -> Verdict:
-    """The synchronous door: open a kit (the arguments are those of ``open_kit``), answer one question, close it.
+    """Answer one question synchronously: open a kit (the arguments are those of ``open_kit``), answer, close it.
 
     Raises what ``open_kit`` and ``answer`` raise, and UsageError inside a running event loop, where ``answer`` is the
     way.

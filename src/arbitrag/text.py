@@ -1,4 +1,4 @@
-"""Text rules that set a measurement exist once, here: what an answer is, when two agree, what may reach a terminal."""
+"""Text rules: answer normalisation and comparison, options, declines, and safe text for terminals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def normalize_answer(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def vanishes(text: str) -> bool:
-    """Whether SQuAD's own rule would leave nothing of ``text``: it is blank, or all articles and signs."""
+    """Whether SQuAD normalisation would leave nothing of ``text``: it is blank, or all articles and signs."""
     return not _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).strip()
 
 
@@ -125,7 +125,7 @@ def as_option(answer: str, options: Sequence[str]) -> str:
 
 
 def final_answer(answer: str, options: Sequence[str] = ()) -> str | None:
-    """What an answer comes to: an option's text where it chooses one, and None where it says that it does not know."""
+    """The answer as it is reported: an option's text where it chooses one, None where it declines."""
     text = as_option(answer, options)
     return None if not text or declines(text) else text
 

@@ -131,7 +131,7 @@ def usage_of(calls: Sequence[Call], seconds: float) -> Usage:
 
 
 class NamedPart(Protocol):
-    """A model or a retriever, as far as a trace cares."""
+    """A model or a retriever, of which a trace records the name."""
 
     @property
     def name(self) -> str: ...
@@ -139,7 +139,7 @@ class NamedPart(Protocol):
 
 @dataclass
 class Recorder:
-    """Collects the calls of one question while it is answered."""
+    """Records the calls of one question while it is answered."""
 
     calls: list[Call] = field(default_factory=list)
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -216,7 +216,7 @@ def encode(result: Result) -> Any:
 
 
 def decode(kind: Kind, plain: Any) -> Result:
-    """The result that ``encode`` wrote down, marked as cached and free of cost."""
+    """Read a result that ``encode`` wrote, marked as cached and free of cost."""
     if kind == "retrieve":
         return tuple(from_plain(Passage, passage) for passage in plain)
     if kind == "fit":

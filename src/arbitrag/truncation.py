@@ -1,4 +1,4 @@
-"""Fit passages into a token limit, by one rule for every method, and say what was lost.
+"""Truncate passages to a token limit, by one rule for every method, and report every cut.
 
 A passage costs what the model's tokenizer counts, and at least one token for every ``BLANKS_PER_TOKEN`` characters of
 white space and invisible characters: some tokenizers drop those, and megabytes of them would otherwise cost nothing.
@@ -32,7 +32,7 @@ _BLANKS = re.compile(rf"[\s{INVISIBLE}]+")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """``kept`` is what the model reads, the last passage perhaps shortened (then ``cuts`` names it).
+    """The result of truncation: ``kept`` is what the model reads; ``cuts`` names the passage that was shortened.
 
     ``doubt`` says why something that was lost might have fitted after all: tokens were estimated.
     """

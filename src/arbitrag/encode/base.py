@@ -1,4 +1,4 @@
-"""What a sentence encoder is: texts in, vectors of length one out."""
+"""The interface of sentence encoders: texts in, unit vectors out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROMPT_NAMES: Mapping[Kind, tuple[str, ...]] = {"query": ("query",), "passage": 
 
 
 class Encoder(Protocol):
-    """Calls are safe to make concurrently from one event loop.
+    """A sentence encoder. Calls are safe to make concurrently from one event loop.
 
     ``name`` is the address that ``open_encoder`` was given. ``identity`` names everything that decides a vector (model,
     revision or file hash, prompts, precision): vectors of two identities are never compared. ``width`` is the length of
@@ -45,23 +45,23 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """What came of encoding: ``rows`` (texts, width) float32."""
+    """The result of encoding: ``rows`` (texts, width) float32."""
 
     rows: np.ndarray
 
 
 def prompt_for(kind: Kind, prompts: Mapping[str, str | None]) -> str:
-    """What a model wants in front of a text of this kind; nothing, as a rule."""
+    """The prefix that a model expects before a text of this kind; usually empty."""
     return next((prompt for name in PROMPT_NAMES[kind] if (prompt := prompts.get(name))), "")
 
 
 def encoded_text(passage: Passage) -> str:
-    """What an encoder reads of a passage: its title, where it has one, and its text on the next line."""
+    """The text of a passage as encoders read it: its title, where it has one, and its text on the next line."""
     return f"{passage.title}\n{passage.text}" if passage.title else passage.text
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """The rows of (n, width) divided by their lengths, float32; a row of zeros stays as it is."""
+    """The rows of (n, width) scaled to length one, float32; a row of zeros stays as it is."""
     import numpy as np
 
     rows = np.asarray(vectors, dtype=np.float32)
@@ -70,7 +70,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def checked(vectors: np.ndarray, texts: Sequence[str], name: str) -> np.ndarray:
-    """``unit_rows`` of a model's output after looking at it: one finite row per text, or a BackendError."""
+    """``unit_rows`` of a model's output, validated: one finite row per text, or a BackendError."""
     import numpy as np
 
     rows = np.asarray(vectors, dtype=np.float32)

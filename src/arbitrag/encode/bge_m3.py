@@ -1,4 +1,4 @@
-"""BGE-M3: one XLM-RoBERTa, three heads, in this process (extra ``hf``).
+"""The encoder BGE-M3: XLM-RoBERTa with a dense, a sparse and a multi-vector head, in this process (extra ``hf``).
 
 With h the last hidden states of a text, (tokens, width):
 
@@ -150,7 +150,7 @@ class BgeM3Encoder:
 
 
 def _folder(model: str, revision: str | None, local_files_only: bool) -> Path:
-    """Where the files are; those of a named model are downloaded, or found where they were before."""
+    """The folder of the model's files; a named model is downloaded unless it is cached."""
     if Path(model).is_dir():
         return Path(model)
     from huggingface_hub import snapshot_download

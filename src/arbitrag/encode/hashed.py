@@ -1,4 +1,4 @@
-"""A lexical encoder without a model: texts are near when they share words, or words that are spelled alike.
+"""A feature-hashing encoder without a model: cosines are high for texts that share words or character trigrams.
 
 It knows no meaning: "car" and "automobile" are as far apart as any two words. What it adds to BM25 is spelling
 (plurals, inflection, typing errors) at 256 numbers per passage and no download. That makes it the embedded default, and

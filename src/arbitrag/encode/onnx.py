@@ -1,4 +1,4 @@
-"""Sentence encoders as ONNX files, without torch: what ``optimum-cli export onnx`` or a model page offers.
+"""Sentence encoders as ONNX files, run by onnxruntime without torch.
 
 A folder of the sentence-transformers layout: ``model.onnx`` (or ``onnx/model.onnx``), ``tokenizer.json``, and where
 they are ``modules.json`` with the pooling's ``config.json``, ``config_sentence_transformers.json`` (prompts) and

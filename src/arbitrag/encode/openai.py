@@ -1,4 +1,4 @@
-"""An embeddings endpoint that speaks the OpenAI API: OpenAI itself, vLLM, Ollama, llama.cpp and others."""
+"""An encoder over an OpenAI-compatible embeddings endpoint: OpenAI itself, vLLM, Ollama, llama.cpp and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encode no text twice: passages that an index has encoded, and pools of texts that every question is compared with."""
+"""Reuse vectors: of passages that an index has encoded, and of pools of texts that every question is compared with."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def encode_passages(passages: Sequence[Passage], encoder: Encoder) -> np.n
 
 
 class Pool:
-    """Texts that are read and encoded when the first question needs them, and then stay."""
+    """Texts that are read and encoded at the first question, and kept in memory."""
 
     def __init__(self, read: Callable[[], Sequence[Passage]], encoder: Encoder) -> None:
         self._read = read

@@ -31,7 +31,7 @@ _PRODUCTS = 1 << 24  # of rows at a time: 64 MB
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """One text: ``dense`` (width,) of length one, a weight per token, and ``multi`` (tokens, any) with unit rows."""
+    """The heads' output for a text: ``dense`` (width,), a weight per token, ``multi`` (tokens, any); unit vectors."""
 
     dense: np.ndarray
     sparse: Mapping[str, float]
@@ -49,7 +49,7 @@ class MultiHead(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Similarities:
-    """By head, the similarity of each pair; a head that the encoder lacks is not there."""
+    """The similarity of each pair, by head; a head that the encoder lacks is missing."""
 
     heads: Mapping[str, tuple[float, ...]]
 
@@ -57,7 +57,7 @@ class Similarities:
 async def compare(
     pairs: Sequence[tuple[str, str]], encoder: Encoder, stored: Mapping[str, np.ndarray] | None = None
 ) -> Similarities:
-    """Similarities of the two texts of each pair, by head. A text without a word has 0 in every head.
+    """The similarities of the two texts of each pair, by head; 0 in every head for a text without words.
 
     ``stored`` has vectors that this encoder made before, by their text. An encoder with one head does not make them
     again; one with three has to, since the other two are stored nowhere.
@@ -83,7 +83,7 @@ async def compare(
 
 
 def normalised_weights(weights: Weights, heads: Sequence[str], encoder: str) -> dict[str, float]:
-    """The weights of the heads that there are, so that they come to 1. Raises CapabilityError when those come to 0."""
+    """The weights of the available heads, scaled to sum to 1. Raises CapabilityError when their sum is 0."""
     there = {head: weights[head] for head in heads if weights[head] > 0}
     if not there:
         wanted = " and ".join(HEADS[head] for head, weight in weights.items() if weight > 0)

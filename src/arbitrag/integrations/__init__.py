@@ -1,4 +1,4 @@
-"""Retrievers of other frameworks as ours. No framework is imported here: their objects are used as they come."""
+"""Adapters for retrievers of other frameworks. No framework is imported here."""
 
 from __future__ import annotations
 

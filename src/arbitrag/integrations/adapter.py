@@ -1,4 +1,4 @@
-"""What the adapters share: a retriever around somebody else's, and the way from its metadata to a ``Passage``."""
+"""The base of the adapters: a retriever around another framework's, and its metadata as a ``Passage``."""
 
 from __future__ import annotations
 

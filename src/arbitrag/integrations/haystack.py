@@ -1,4 +1,4 @@
-"""A Haystack retriever component as ours.
+"""Adapter for Haystack retriever components.
 
     retriever = from_haystack(InMemoryBM25Retriever(store))
     retriever = from_haystack(InMemoryEmbeddingRetriever(store), encoder=encoder)

@@ -1,4 +1,4 @@
-"""A LangChain retriever as ours.
+"""Adapter for LangChain retrievers.
 
     retriever = from_langchain(store.as_retriever())
 

@@ -1,4 +1,4 @@
-"""A LlamaIndex retriever as ours.
+"""Adapter for LlamaIndex retrievers.
 
     retriever = from_llamaindex(index.as_retriever(similarity_top_k=20))
 

@@ -16,7 +16,7 @@ _TRAIN = "python -m training.train FOLDER"
 
 @dataclass(frozen=True)
 class LabModel:
-    """A model and its world. ``folder`` is where it lies."""
+    """A lab model and its world. ``folder`` holds its files."""
 
     llm: LLM
     world: World

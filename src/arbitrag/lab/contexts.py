@@ -1,4 +1,4 @@
-"""Passages for a question of the world: how a fact is told, and what stands beside it that does not answer."""
+"""Passages for a question of the world: one that states a fact, and distractors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DECORATED = 0.35  # of passages that have a lead or a filler
 def fact_passage(
     fact: Fact, rng: random.Random, *, decorated: float = DECORATED, form: PassageForm | None = None
 ) -> str:
-    """A passage that tells the fact, in any form or in one of a kind; see ``language``."""
+    """A passage that states the fact, in any form or in one of a kind; see ``language``."""
     forms: Sequence[str] = fact.form.passages if form is None else fact.form.forms(form)
     return decorate(rng.choice(forms).format(s=fact.subject, o=fact.object), rng, decorated)
 

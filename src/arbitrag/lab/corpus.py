@@ -39,7 +39,7 @@ _WORD_FOR_WORD = 0.5  # of the copies
 
 @dataclass(frozen=True)
 class Recipe:
-    """``copies`` is a share of all documents, ``poisons`` the share of the present facts that are told wrongly once."""
+    """The sizes of a corpus: ``copies`` is a share of all documents, ``poisons`` of the present facts told wrongly."""
 
     size: int = 10_000
     seed: int = 0

@@ -1,4 +1,4 @@
-"""The relations of the world, and the ways in which a fact is asked and told.
+"""The relations of the world, with the templates of questions and statements of facts.
 
 A question has four forms. A passage has six: three that begin with the subject, two with the object, and an entry
 (``Name – author: Name.``). It may have a lead ("According to the archive, …"), or a sentence beside it that says

@@ -1,4 +1,4 @@
-"""Pronounceable names that nobody bears, by type.
+"""Generate pronounceable invented names, by type.
 
 The entities of a world and the strangers that it does not know draw from the same pools of words, so that a name by
 itself says nothing about whether it is known.

@@ -1,4 +1,4 @@
-"""Questions about the world, with their answers apart.
+"""Questions about the world, with the gold answers in separate rows.
 
 ==========  ==================================================================================================
 kind        what is asked for

@@ -1,4 +1,4 @@
-"""An invented world whose truth is known: entities, facts, how often each was told, and what came after the cutoff.
+"""An invented world with known truth: entities, facts, their frequency in training, and facts after the cutoff.
 
 Everything follows from a version and a seed, and the same two give the same world to the last byte. Facts are shuffled
 once; a quarter of them comes after the cutoff: everything about one entity in eight (the newcomers), some single facts,
@@ -74,7 +74,7 @@ def open_world(seed: int = SEED, version: int = VERSION) -> World:
 
 
 class World:
-    """One world. Nothing in it changes after it was made.
+    """One world; immutable.
 
     ``known`` are the facts told before the cutoff, by rank; ``late`` those that came after it, the facts of
     ``newcomers`` among them. ``evolved`` maps a known fact whose object was replaced after the cutoff to the new one.
@@ -105,7 +105,7 @@ class World:
         self._cumulative = list(accumulate(self.exposures))
 
     def sample_known(self, rng: random.Random) -> Fact:
-        """A fact from before the cutoff, as often as it is told."""
+        """A fact from before the cutoff, sampled by its frequency."""
         return rng.choices(self.known, cum_weights=self._cumulative)[0]
 
     def object_for(self, relation: str, rng: random.Random, avoid: Collection[str] = ()) -> str:
@@ -117,7 +117,7 @@ class World:
                 return name
 
     def stranger(self, kind: Kind, rng: random.Random) -> str:
-        """A name of this type, from the same pools, that nothing in the world bears."""
+        """A new name of this type that no entity of the world has."""
         while True:
             name = self.names.make(kind, rng)
             if name not in self.kinds:

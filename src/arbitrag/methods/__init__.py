@@ -1,4 +1,4 @@
-"""Every method by name. A method is imported when it is used."""
+"""The table of methods by name. A method's module is imported when it is used."""
 
 from __future__ import annotations
 

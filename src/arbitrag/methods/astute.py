@@ -139,7 +139,7 @@ def _why(last: Parsed[Conclusion]) -> str:
 
 
 def _rules(passages: Sequence[Passage], replies: Sequence[Parsed[Any]]) -> list[str]:
-    """By which rules the method went on without something that it wanted."""
+    """The fallbacks that the method used, in sentences."""
     failed = {reply.prompt for reply in replies if reply.failed}
     previous = "the reply that consolidates could not be read, so the previous groups are kept"
     rules = {

@@ -1,4 +1,4 @@
-"""What a method is: a frozen dataclass of hyper-parameters that answers one question with a kit, and holds no state."""
+"""The interface of methods: a frozen dataclass of hyper-parameters that answers one question with a kit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arbitrag.types import Need, Question, Verdict
 
 
 class Method(Protocol):
-    """``cost`` says in words what a question costs in model calls; ``paper`` names the source."""
+    """A method. ``cost`` says in words what a question costs in model calls; ``paper`` names the source."""
 
     name: ClassVar[str]
     needs: ClassVar[Need]
@@ -27,7 +27,7 @@ class Method(Protocol):
 
 @runtime_checkable
 class Prepared(Protocol):
-    """A method that has something to read before the first question."""
+    """A method that reads files or encodes texts before the first question."""
 
     async def prepare(self, kit: Kit) -> None:
         """Raises DataError or UsageError when that cannot be read."""
@@ -45,7 +45,7 @@ class Composed(Protocol):
 
 
 def needs_of(method: Method) -> Need:
-    """What a method with these settings asks of its kit."""
+    """The capabilities that a method with these settings requires."""
     return method.needs | method.needs_of_parts if isinstance(method, Composed) else method.needs
 
 
@@ -76,7 +76,7 @@ def setting(default: S, meaning: str, choices: Iterable[str] = ()) -> S:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of a setting; ``choices`` is empty where it takes any value of its type."""
+    """The description of a setting; ``choices`` is empty where it takes any value of its type."""
 
     name: str
     type: str

@@ -123,7 +123,7 @@ def _joined(gated: GateResult, clean: Filtered, best: RerankResult, arbiter: str
 
 
 def _unread(passages: tuple[Passage, ...], verdict: Verdict) -> Iterator[Passage]:
-    """Those that the verdict neither keeps, perhaps shortened, nor drops."""
+    """The passages that the verdict neither keeps, perhaps truncated, nor drops."""
     told = [*verdict.kept, *(each.passage for each in verdict.dropped)]
     for passage in passages:
         if not any(each.id == passage.id and passage.text.startswith(each.text) for each in told):

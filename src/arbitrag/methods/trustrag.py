@@ -149,7 +149,7 @@ class TrustRag:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What there is before the last call."""
+    """The inputs of the last call."""
 
     found: Filtered
     fit: Fit
@@ -211,7 +211,7 @@ def _why(context: _Context, last: Parsed[Conclusion]) -> str:
 
 
 def _rules(context: _Context) -> list[str]:
-    """By which rules the method went on without something that it wanted."""
+    """The fallbacks that the method used, in sentences."""
     came = len(context.found.kept) + len(context.found.dropped)
     single = "the reply that consolidates could not be read, so each passage is a group of its own"
     rules = {

@@ -1,4 +1,4 @@
-"""Open passages to search by their address: an index on disk, or a server."""
+"""Open an index of passages, on disk or on a server, by its address."""
 
 from __future__ import annotations
 

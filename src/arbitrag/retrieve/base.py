@@ -10,7 +10,7 @@ from arbitrag.types import Passage
 
 
 class Retriever(Protocol):
-    """Calls are safe to make concurrently from one event loop. ``name`` is for people; ``identity`` for run records."""
+    """A search over passages. Calls are safe to make concurrently from one event loop."""
 
     name: str
     identity: str

@@ -1,4 +1,4 @@
-"""Passages that are given: the same ones for every question, in their order."""
+"""A retriever over a fixed list of passages, which it returns for every question."""
 
 from __future__ import annotations
 

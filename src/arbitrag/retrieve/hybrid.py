@@ -1,4 +1,4 @@
-"""Two retrievers asked side by side, their ranks fused.
+"""Hybrid retrieval: two retrievers asked concurrently, joined by reciprocal rank fusion.
 
 Reciprocal rank fusion: a passage's score is
 
@@ -21,7 +21,7 @@ from arbitrag.types import Passage
 
 
 class HybridRetriever:
-    """Fuses any two retrievers over the same passages; usually BM25 and vectors.
+    """Joins two retrievers over the same passages by reciprocal rank fusion; usually BM25 and vectors.
 
     ``fetch`` passages are asked of each (at least as many as are wanted in the end). Passages are the same
     when their ``identity`` is. Among equal scores a passage of the first retriever comes first,

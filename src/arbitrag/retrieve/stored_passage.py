@@ -1,4 +1,4 @@
-"""How a passage lies in somebody else's store: a flat document of plain JSON values, and the way back.
+"""Convert passages to and from the flat JSON documents of an external store.
 
     {"id", "text", "title", "source", "line", "offset", "date", "metadata": {"key": "value"}}
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Progress(Protocol):
-    """Told how a long work goes on: ``done`` of ``total`` (None while unknown), and what is being counted."""
+    """A progress callback: ``done`` of ``total`` (None while unknown), and what is being counted."""
 
     def __call__(self, done: int, total: int | None, what: str, /) -> None: ...
 

@@ -25,7 +25,7 @@ CLIENTS = ("httpx", "httpcore", "openai", "elastic_transport", "elasticsearch", 
 
 
 class Secrets:
-    """Texts that nobody may see, in each form in which a server or a client may repeat them."""
+    """Secret texts, in each form in which a server or a client may repeat them."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         forms = {form for text in texts if text for form in _forms(text)}
@@ -89,7 +89,7 @@ class Secrets:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """For a block of code: an error that leaves it is clean."""
+        """A context manager: an error that leaves the block has its secrets removed."""
         try:
             yield
         except Exception as error:
@@ -105,11 +105,11 @@ class Secrets:
 
 
 class RedactedError(Exception):
-    """The text of an error of another package, without what was secret in it."""
+    """The text of an error of another package, with its secrets removed."""
 
 
 class _Logs(logging.Filter):
-    """Cleans the records of a client's logger, by the secrets of every client that is in use."""
+    """A log filter that removes the secrets of every open client from a client library's records."""
 
     def __init__(self) -> None:
         super().__init__()

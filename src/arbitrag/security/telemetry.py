@@ -1,4 +1,4 @@
-"""No library that Arbitrag starts may report on its users; this turns their reporting off before their first import.
+"""Turn off the telemetry of libraries before their first import.
 
 ONNX Runtime writes a device id and queues events under the cache folder as soon as it is imported, and reads its switch
 only then. The hub's client says in each request what it is used for. Haystack writes a user id and reports pipelines.

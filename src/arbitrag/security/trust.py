@@ -1,4 +1,4 @@
-"""Who named an address: a person, or a file, which may be a stranger's.
+"""Trust in addresses: whether a person typed one, or a file named it, which may be a stranger's.
 
 An address that a person types on the command line, in Python or in a configuration of his own is opened as it is. One
 that stands in a file (an index names its encoder, a run file its models) is opened only when nothing leaves this

@@ -1,1 +1,1 @@
-"""The steps that methods share, each with one verb."""
+"""The stages that methods share: gate, filter, rerank, refusal, grouping, structured replies."""

@@ -1,4 +1,4 @@
-"""Decide, before anything is looked up, whether memory alone will do.
+"""Gates: decide before retrieval whether to answer from memory alone.
 
 none          it never does                                                                          no call
 likelihood    exp(mean log-probability of the tokens with which memory answers) >= least             1 call
@@ -27,7 +27,7 @@ from arbitrag.types import Candidate, Decision, Need, Question, Strategy
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """``memory`` is its answer where that is trusted, and nothing is looked up then."""
+    """The decision of a gate. ``memory`` is the answer where memory is trusted, and retrieval is skipped then."""
 
     memory: Candidate | None = None
     decisions: tuple[Decision, ...] = ()
@@ -48,7 +48,7 @@ class Gate(Protocol):
 
 @dataclass(frozen=True)
 class NoGate:
-    """Look something up for every question."""
+    """Retrieve for every question."""
 
     name: ClassVar[str] = "none"
     needs: ClassVar[Need] = Need(0)
@@ -91,7 +91,7 @@ class LikelihoodGate:
 
 @dataclass(frozen=True)
 class AllocatorGate:
-    """Trust memory where a question like those that memory answered is asked."""
+    """Trust memory where the allocator's bias towards memory is high enough."""
 
     name: ClassVar[str] = "allocator"
     needs: ClassVar[Need] = Need.GENERATE | Need.ENCODE

@@ -1,4 +1,4 @@
-"""What groups of documents become: items of the next prompt, candidates and decisions of a verdict."""
+"""Convert groups of documents to prompt items, candidates and decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sources_of(group: Group) -> str:
 
 
 def single_groups(passages: Sequence[Passage]) -> tuple[Group, ...]:
-    """Every passage as a group of its own, as it stands."""
+    """Every passage as a group of its own."""
     return tuple(
         Group(f"{passage.title}\n{passage.text}" if passage.title else passage.text, (number,))
         for number, passage in enumerate(passages, 1)

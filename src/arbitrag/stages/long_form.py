@@ -32,7 +32,7 @@ _LEADING = re.compile(r"(?:[ \t]?\[\d{1,4}\])+")
 
 
 async def with_long_answer(verdict: Verdict, question: Question, kit: Kit) -> Verdict:
-    """The verdict with its answer in long form; one that refuses is given back as it is.
+    """The verdict with a long-form answer added; a refusal is returned unchanged.
 
     Raises BackendError where the model fails, and ContextError where the question does not fit.
     """

@@ -1,4 +1,4 @@
-"""Turn an answer that is not sure enough into a refusal, by what its verdict says; no model is asked.
+"""Refusal rules: turn an uncertain answer into a refusal, from its verdict alone, without a model call.
 
 none         the verdict stands
 agreement    only what memory and the passages say alike is an answer
@@ -23,7 +23,7 @@ class Refusal(Protocol):
 
 @dataclass(frozen=True)
 class NoRefusal:
-    """The verdict stands."""
+    """Keep every answer."""
 
     name: ClassVar[str] = "none"
 
@@ -33,7 +33,7 @@ class NoRefusal:
 
 @dataclass(frozen=True)
 class AgreementRefusal:
-    """Refuse what only one source says."""
+    """Refuse an answer unless both memory and passages are trusted."""
 
     name: ClassVar[str] = "agreement"
 

@@ -1,4 +1,4 @@
-"""Put passages in another order, and keep the first of them.
+"""Rerankers: order passages by a score, and keep the first ``k``.
 
 none       the order in which they came
 encoder    by the cosine of question and passage; vectors that an index stored are not computed again
@@ -20,7 +20,7 @@ from arbitrag.types import Decision, Dropped, Need, Passage, Question
 
 @dataclass(frozen=True, slots=True)
 class RerankResult:
-    """``kept`` in their new order, and what is beyond them."""
+    """The passages ``kept`` in their new order, and the dropped rest."""
 
     kept: tuple[Passage, ...]
     dropped: tuple[Dropped, ...] = ()
@@ -40,7 +40,7 @@ class Rerank(Protocol):
 
 @dataclass(frozen=True)
 class NoRerank:
-    """The first ``k`` as they came."""
+    """Keep the first ``k`` passages in the given order."""
 
     name: ClassVar[str] = "none"
     needs: ClassVar[Need] = Need(0)
@@ -54,7 +54,7 @@ class NoRerank:
 
 @dataclass(frozen=True)
 class EncoderRerank:
-    """By the cosine of question and passage."""
+    """Rerank by the cosine of question and passage."""
 
     name: ClassVar[str] = "encoder"
     needs: ClassVar[Need] = Need.ENCODE
@@ -72,7 +72,7 @@ class EncoderRerank:
 
 @dataclass(frozen=True)
 class HeadsRerank:
-    """By dense, sparse and multi-vector similarity of question and passage."""
+    """Rerank by dense, sparse and multi-vector similarity of question and passage."""
 
     name: ClassVar[str] = "heads"
     needs: ClassVar[Need] = Need.ENCODE

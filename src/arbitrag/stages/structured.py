@@ -47,7 +47,7 @@ async def ask_structured(
 
 
 def counts(*replies: Parsed[Any]) -> dict[str, float]:
-    """For the scores of a verdict: how many replies were put into form by a second try, and how many were not."""
+    """Scores for a verdict: the number of replies that were repaired, and of those that could not be read."""
     return {
         "repaired": float(sum(len(reply.problems) == 1 for reply in replies)),
         "parse_failures": float(sum(reply.failed for reply in replies)),
@@ -55,7 +55,7 @@ def counts(*replies: Parsed[Any]) -> dict[str, float]:
 
 
 def notes(*replies: Parsed[Any]) -> tuple[str, ...]:
-    """For the notes of a verdict: every reply that could not be read, with the prompt's name and the reasons."""
+    """Notes for a verdict: every reply that could not be read, with the prompt's name and the reasons."""
     return tuple(
         f"the reply to {reply.prompt} could not be read ({one_line(reply.problems[0])}); the second reply could "
         + (f"not be read either ({one_line(reply.problems[1])})" if reply.failed else "be read")

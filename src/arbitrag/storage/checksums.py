@@ -1,4 +1,4 @@
-"""A checksum in a JSON object that was written to be read again, so that a damaged file is not taken for a good one.
+"""Checksums in JSON objects, which detect damaged files.
 
 It is a CRC-32 over the object's values, not over its bytes: a file that was only laid out anew still has it. It tells
 damage, not a forger. An object without one, written before there were checksums, is read as it is.

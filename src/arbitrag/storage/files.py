@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and never through a link that somebody else may have put there."""
+"""Atomic file writes that follow no links."""
 
 from __future__ import annotations
 

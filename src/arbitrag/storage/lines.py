@@ -1,4 +1,4 @@
-"""A UTF-8 file line by line: each with its number, and with what is wrong with it instead of an error.
+"""Read a UTF-8 file line by line, with line numbers; an invalid line is reported, not raised.
 
 So one bad line does not hide the others from a checker; who needs every line raises for the first fault.
 """

@@ -1,4 +1,4 @@
-"""One writer of a file at a time.
+"""A lock that allows one writer per file.
 
 The lock is a transaction of sqlite on a file of its own, ``.NAME.lock``, which stays and stays empty. The system
 releases it with its process, however that ends, on Windows as elsewhere.
@@ -17,7 +17,7 @@ from arbitrag.text import printable
 
 
 class Lock:
-    """Held by the one process that writes ``path``; raises DataError when another one does."""
+    """An exclusive lock on writing ``path``; raises DataError when another process holds it."""
 
     def __init__(self, path: Path) -> None:
         connection = _acquired(path)
@@ -35,7 +35,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Let others write."""
+        """Release the lock."""
         self._connection.close()
 
 

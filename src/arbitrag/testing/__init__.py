@@ -1,4 +1,4 @@
-"""For tests, ours and users': a model that says what it is told, passages that are given, and a scripted HTTP server.
+"""Test doubles, ours and users': a scripted model, a fixed retriever, and a scripted HTTP server.
 
 llm = ScriptedLLM(["Paris", "Lyon"])
 kit = Kit.of(llm, FixedRetriever([Passage("Paris is the capital.", id="1")]))

@@ -1,4 +1,4 @@
-"""A model that says what it is told."""
+"""A scripted model for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Likelihoods = Mapping[str, float] | Callable[[Prompt, str], float]
 
 
 class ScriptedLLM:
-    """Answers from a script.
+    """A model that answers from a script.
 
     ``replies``: texts in the order of the calls; or a mapping from a piece of the prompt to the reply (the first piece
     that occurs wins); or a function of the prompt. A reply that is an exception is raised. ``likelihoods`` gives the

@@ -1,4 +1,4 @@
-"""Worked examples of the methods: made-up replies and likelihoods go in, and the method itself works out the rest.
+"""Worked examples of the methods: invented replies and likelihoods, from which the method itself computes a verdict.
 
 One module per method, called as the method is. Every number that ``arbitrag methods NAME`` and docs/refusals.md show
 comes from running the method's own code here; no model is asked.

@@ -1,4 +1,4 @@
-"""Gather knowledge by sub-queries: a passage for each of the first ones, an answer from memory to each of the first."""
+"""Collect passages and answers from memory for the sub-queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Collected:
 
 
 async def collect(queries: tuple[str, ...], bias: forms.Bias, question: Question, kit: Kit, *, fetch: int) -> Collected:
-    """Both sides at once: 1 call to the model, and no wait for one before it."""
+    """Retrieve and answer from memory concurrently: 1 model call."""
     asked = queries[: bias.generated(len(queries))]
     numbered = [Block("query", {"number": str(number), "text": text}) for number, text in enumerate(asked, 1)]
     form, limit = forms.answers(len(asked)), list_token_limit(len(asked), kit)
@@ -40,7 +40,7 @@ async def collect(queries: tuple[str, ...], bias: forms.Bias, question: Question
 
 
 def list_token_limit(lines: int, kit: Kit) -> int:
-    """Tokens for a list of short texts: the limit for writing, or that of an answer for each where it comes to more."""
+    """The token limit for a list of short texts: the writing limit, or the answer limit times ``lines`` if larger."""
     return max(kit.limits.writing_tokens, lines * kit.limits.answer_tokens)
 
 

@@ -26,7 +26,7 @@ _EVIDENCE = "T_ret >= T_llm: evidence when T_ret >= beta, refuse when T_ret < al
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far sources agree, from 0 to 1."""
+    """The agreement scores of the sources, S1 to S4, from 0 to 1."""
 
     s1: float  # the passage from memory and the passages
     s2: float  # the answers to sub-queries and the passage from memory
@@ -42,7 +42,7 @@ def decide(scores: Agreement, r_p: float, g_p: float, alpha: float, beta: float)
 def decide_with_steps(
     scores: Agreement, r_p: float, g_p: float, alpha: float, beta: float
 ) -> tuple[Outcome, tuple[Decision, ...]]:
-    """``decide`` with the checks that it made, one after the other."""
+    """The strategy of ``decide``, and the checks that led to it, in order."""
     consistent = scores.s1 + scores.s4 > 1
     first = Decision("consistency", _CONSISTENT, asdict(scores), Strategy.BOTH.value if consistent else "go on")
     if consistent:
@@ -65,5 +65,5 @@ def decide_with_steps(
 
 
 def trust_terms(scores: Agreement, r_p: float, g_p: float) -> tuple[float, float]:
-    """T_ret and T_llm."""
+    """T_ret and T_llm, the trust in retrieval and in memory."""
     return r_p * (scores.s3 + (1 - scores.s2)), g_p * (scores.s2 + (1 - scores.s3))

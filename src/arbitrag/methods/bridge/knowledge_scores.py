@@ -1,4 +1,4 @@
-"""How far four sources of knowledge agree: texts compared by an encoder's heads, then weighed into S1 to S4.
+"""Agreement of four sources of knowledge: similarities by an encoder's heads, weighted into S1 to S4.
 
 A source is a list of texts. The agreement of two, for one head, is the mean over the texts of the first of its best
 likeness in the second, cut to 0 … 1; a text that is empty is like nothing, and so is a source without texts. With

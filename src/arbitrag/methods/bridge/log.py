@@ -1,4 +1,4 @@
-"""What BRIDGE's verdict will say, gathered on the way to it: every reply, check, number and remark."""
+"""The record of one BRIDGE answer, from which its verdict is made: replies, checks, scores and notes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass
 class BridgeLog:
-    """Belongs to one question."""
+    """The replies, decisions, notes and scores of one question."""
 
     replies: list[Parsed[Any]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -39,7 +39,7 @@ class BridgeLog:
             self.remarks.append(text)
 
     def bias(self, allocated: Parsed[Bias]) -> Bias:
-        """What the allocator said; what cannot be read is taken as even."""
+        """The allocator's bias; equal weights where its reply could not be read."""
         bias = self.read(allocated)
         if bias is None:
             bias = EVEN

@@ -1,4 +1,4 @@
-"""Sub-queries: a question asked anew in other words, of which those count that differ."""
+"""Deduplicate sub-queries: paraphrases of a question."""
 
 from __future__ import annotations
 

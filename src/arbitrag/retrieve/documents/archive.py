@@ -48,7 +48,7 @@ def read_members(
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:
-    """A zip archive of these members, not compressed."""
+    """A zip archive of these members, without compression."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in members.items():
@@ -61,7 +61,7 @@ def parse_xml(
     begins: Callable[[str, dict[str, str]], None] | None = None,
     text: Callable[[str], None] | None = None,
 ) -> None:
-    """Go through XML once, telling each element with its attributes, and each text.
+    """Parse XML as a stream of events, one for each element with its attributes and one for each text.
 
     Raises NotReadable for XML that is broken, declares a document type (and with it entities), or nests too deep.
     """
@@ -110,7 +110,7 @@ def _contents(archive: zipfile.ZipFile, wanted: Callable[[str], bool], largest: 
 
 
 def _check_directory(file: IO[bytes], kind: str) -> None:
-    """Look at the table of members before it is read; ``zipfile`` would read one of any size."""
+    """Check the size of the archive's directory before ``zipfile`` reads it, which has no limit."""
     if file.read(4) == _COMPOUND:
         raise NotReadable(f"encrypted, or a {kind} file of before 2007")
     size = file.seek(0, os.SEEK_END)

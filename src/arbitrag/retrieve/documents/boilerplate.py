@@ -1,4 +1,4 @@
-"""Leave out of an HTML page what stands around its text: menus, headers, footers, cookie banners, lists of other pages.
+"""Remove boilerplate from an HTML page: menus, headers, footers, cookie banners, link lists.
 
 By elements and roles that say so (``nav``, ``role="banner"``), by words in classes and identities that most templates
 use (``cookie-consent``, ``md-sidebar``), and by blocks of short links outside of the text. What holds much of a page's
@@ -145,7 +145,7 @@ def _ancestry(elements: list[_Element]) -> list[frozenset[str]]:
 
 
 def _says_so(each: _Element, inside: frozenset[str]) -> bool:
-    """Whether an element is boilerplate by what it is, its role or its names."""
+    """Whether an element's tag, role, class or id marks it as boilerplate."""
     attributes = each.node.attributes
     if each.tag in _ELEMENTS or "hidden" in attributes or attributes.get("role") in _ROLES:
         return True

@@ -1,4 +1,4 @@
-"""The text that a reader of an HTML page sees."""
+"""Extract the visible text of an HTML page."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _text(body: LexborNode) -> str:
 
 
 def _collapse_space(text: str) -> str:
-    """White space as a browser shows it: single spaces, one line end per line, one blank line per paragraph."""
+    """Collapse white space as a browser does: single spaces, one line end per line, one blank line per paragraph."""
     text = _SPACES.sub(" ", text)
     text = _LINE_ENDS.sub("\n", text)
     return _GAPS.sub(lambda gap: "\n\n" if _PARAGRAPH in gap[0] else gap[0], text).strip()

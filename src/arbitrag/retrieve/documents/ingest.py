@@ -1,4 +1,4 @@
-"""Find the documents under a folder, and know how each kind is read."""
+"""Find the documents under a folder, and choose the reader for each file type."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SkippedFile:
 def find_documents(
     sources: Sequence[Source], selection: Selection | None = None
 ) -> Iterator[DocumentFile | SkippedFile | ExcludedPath]:
-    """Every file of the sources, each once: files given by themselves, then those of folders by their names.
+    """List every file of the sources once: files given by themselves first, then those of folders by name.
 
     Links to folders or out of the given folder are passed over, as is what ``selection`` leaves out of a folder (by
     default hidden files and folders, those that tools make, and indexes) and what is a source by itself. A file given
@@ -88,7 +88,7 @@ def read_document(path: Path, source: str, tokens: int) -> Document:
 
 
 class _Folder:
-    """One of the folders of an index."""
+    """Walks one of the folders of an index."""
 
     def __init__(self, source: Source, sources: Sequence[Source], selection: Selection) -> None:
         self._source = source

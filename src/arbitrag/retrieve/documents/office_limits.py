@@ -1,4 +1,4 @@
-"""What an Office document may hold before a parser sees it: a small file can say that it is enormous.
+"""Size limits for Office documents, checked before they are parsed: a small file can declare huge tables.
 
 A sheet with a cell in its last column and one in its last row is a table of 17 billion cells; a text that stands once
 is shown by a million cells; a presentation lists one slide a million times. All of it is counted first, by the names of
@@ -21,7 +21,7 @@ _LONGEST_NUMBER = 20  # digits
 
 
 def checked(members: Mapping[str, bytes], largest: int) -> tuple[str, int]:
-    """The title in the properties of a document, and how many cells its sheets span. Every member is parsed, once.
+    """The title of a document and the number of cells of its sheets. Every member is parsed once.
 
     Raises NotReadable for XML that is broken or forbidden (see ``parse_xml``), and where over ``largest`` bytes would
     be shown.
@@ -46,7 +46,7 @@ class _Relation:
 
 
 class _Survey:
-    """What one member says of sizes: the extent of a table, the texts it holds or refers to, the parts it lists."""
+    """The sizes that one member declares: the extent of a table, its texts, and the parts that it lists."""
 
     def __init__(self, content: bytes) -> None:
         self.title = ""

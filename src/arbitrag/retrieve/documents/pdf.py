@@ -51,7 +51,7 @@ def _texts(reader: Any, pages: int, allowed: int, notes: list[str]) -> Iterator[
 
 
 def _content_bytes(reader: Any, number: int) -> int:
-    """What a page's own content unpacks to; 0 where it cannot be had, which its text cannot be either."""
+    """The unpacked size of a page's content in bytes; 0 where it cannot be read, as then its text cannot either."""
     try:
         contents = reader.pages[number].get_contents()
         return len(contents.get_data()) if contents is not None else 0

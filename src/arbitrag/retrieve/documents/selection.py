@@ -1,4 +1,4 @@
-"""Which files and folders under a source are indexed: by globs of the user's, and without what is left out by default.
+"""Select the files and folders to index, by the user's globs and default exclusions.
 
 A glob is matched on the path from the source, with forward slashes. ``*`` and ``?`` stay within a name, ``**`` stands
 for any number of folders; a glob without a slash matches a name at any depth; one that matches a folder matches all it
@@ -70,7 +70,7 @@ class ExcludedPath:
 
 
 class Selection:
-    """The globs of one run. Raises UsageError for one that can match nothing."""
+    """The include and exclude globs of one run. Raises UsageError for one that can match nothing."""
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._include = [_parsed(glob, "--include") for glob in include]
@@ -115,7 +115,7 @@ class Selection:
 
 
 def count_exclusions(left: Iterable[ExcludedPath]) -> ExclusionCounts:
-    """What was left out, in numbers."""
+    """Count the excluded files and folders."""
     folders: Counter[str] = Counter()
     others: Counter[str] = Counter()
     for each in left:

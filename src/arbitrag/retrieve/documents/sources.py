@@ -52,7 +52,7 @@ def absolute(inputs: Iterable[str | Path]) -> list[str]:
 
 
 def existing_source(path: str, sources: Iterable[Source]) -> Source | None:
-    """The one of the sources that lies at this path, under whatever name it was typed."""
+    """The one of the sources that is at this path, however the path was written."""
     for source in sources:
         if source.path == path or os.path.realpath(source.path) == os.path.realpath(path):
             return source
@@ -60,7 +60,7 @@ def existing_source(path: str, sources: Iterable[Source]) -> Source | None:
 
 
 def with_names(paths: Sequence[str], kept: Sequence[Source] = ()) -> tuple[Source, ...]:
-    """``kept`` as they are, and a source for each of the paths, with a name that clashes with no other."""
+    """The sources ``kept``, and one for each of the paths, with a unique name."""
     found = {source.path: source for source in kept}
     if not kept and len(paths) == 1:
         (path,) = paths
@@ -86,7 +86,7 @@ def escaped(path: str) -> str:
 
 
 def _free_name(path: str, others: Sequence[Source], rest: Sequence[str]) -> str:
-    """As many of the last parts of a path as it takes to be told from the others; a number where nothing else does."""
+    """The shortest unique name made of a path's last parts; with a number where none is unique."""
     parts = [escaped(part) for part in PurePath(path).parts[1:]] or ["root"]
     for count in range(1, len(parts) + 1):
         name = "/".join(parts[-count:])

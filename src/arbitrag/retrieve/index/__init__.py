@@ -1,1 +1,1 @@
-"""The embedded index: BM25 and vectors on disk, kept equal to folders of documents."""
+"""The embedded index: BM25 and vectors on disk, kept up to date with folders of documents."""

@@ -1,4 +1,4 @@
-"""What counts as a word for BM25: the same rule for passages and for queries.
+"""Text analysis for BM25: tokens and stems, equal for passages and queries.
 
 Words are runs of letters and digits, in lower case, without accents, reduced to their English stem ("running",
 "runs" → "run"). Text written without spaces between words (Chinese, Japanese, Korean, Thai …) is searched by

@@ -52,7 +52,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 
 class Bm25Index:
-    """A retriever; open one with ``Bm25Index.open`` or ``Bm25Index.in_memory``.
+    """A BM25 retriever; open one with ``Bm25Index.open`` or ``Bm25Index.in_memory``.
 
     Passages with equal scores come in the order of their files and of their place in it. An update by another
     process is seen at the next call.
@@ -143,7 +143,7 @@ class Bm25Index:
 
 @dataclass(frozen=True)
 class _View:
-    """An index as it was at one commit. ``stamp`` tells whether the files are still the same.
+    """A snapshot of the index at one commit. ``stamp`` shows whether the files are still the same.
 
     One in memory has the ``payloads`` of its passages in their order: taking one out of tantivy's store takes longer.
     """

@@ -1,4 +1,4 @@
-"""Finding near vectors among very many: compact codes that are read in full, then exact products for the best of them.
+"""Approximate nearest-neighbour search: compact codes of all vectors, then exact products for the best of them.
 
 Every pair of dimensions becomes one of 16 points (4 bits), and faiss compares a query with 32 codes at a time in the
 processor's registers ("fast scan" product quantisation; Jegou et al. 2011, "Product quantization for nearest neighbor

@@ -1,4 +1,4 @@
-"""Before an update: find the index or make it, decide on its sources, and look whether it can be changed safely."""
+"""Before an update: open or create the index, choose its sources, and check that it can be changed safely."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def open_vectors_of(
 
 
 def no_documents(sources: Sequence[Source], left: Iterable[ExcludedPath], including: bool) -> DataError:
-    """The error for sources without a document, and what was left out of them."""
+    """The error for sources without a document, with what was excluded from them."""
     names = ", ".join(printable(source.path) for source in sources)
     why = "\n".join([f"no file of a kind that is read ({READ})", *count_exclusions(left).lines(including=including)])
     return DataError(f"nothing to index in {names}: {why}")

@@ -1,4 +1,4 @@
-"""Open the text index of somebody else, to read: nothing is written into its folder, and nothing damaged is believed.
+"""Open a text index read-only: nothing is written into its folder, and its checksums are verified.
 
 tantivy takes a lock in the folder that it opens, and so needs to write there, also to search. So it is given a folder
 of this process's own: a copy of ``meta.json``, which names the segments of one commit, and links to their files. They
@@ -55,12 +55,12 @@ _verified: set[tuple[int, int, int, int]] = set()
 
 
 class Damaged(Exception):
-    """A file that is not what was written, in words that can follow the name of the index."""
+    """A file fails its checksum or format check; the text can follow the name of the index."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What ``meta.json`` says: the number of the commit, its checksum, and the names of the files of its segments."""
+    """A commit as ``meta.json`` describes it: its number, its checksum, and the files of its segments."""
 
     number: int
     crc: int
@@ -99,7 +99,7 @@ def open_snapshot(words: Path) -> tuple[tantivy.Index, Commit]:
 
 
 def verify(words: Path, files: Sequence[str], at_most: int | None = None) -> None:
-    """Compare the checksums of segment files, the small ones first, until so many bytes are read.
+    """Verify the checksums of segment files, the small ones first, until so many bytes are read.
 
     Raises Damaged for one that does not fit or is missing, OSError for one that cannot be read.
     """

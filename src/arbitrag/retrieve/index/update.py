@@ -1,4 +1,4 @@
-"""Bring an index up to date with a folder: read what is new or changed, drop what is gone, survive a crash.
+"""Update an index from its folders: add new and changed files, remove deleted ones, recover from a crash.
 
 Files are read in the order of their names and committed in batches; a file's passages are always committed together
 with the removal of its older ones. How a batch is made safe is told in ``ledger``.
@@ -54,7 +54,7 @@ _PROGRESS_EVERY = 1000  # passages within one file
 
 @dataclass(frozen=True, slots=True)
 class FileNote:
-    """A file and what is to be said about it."""
+    """A file with the reason why it was skipped, or a note about it."""
 
     source: str
     reason: str
@@ -158,7 +158,7 @@ def _holds_nothing(folder: Path) -> bool:
 
 
 class _Update:
-    """One run over one index."""
+    """One update of one index."""
 
     def __init__(
         self, folder: Path, manifest: IndexManifest, ledger: Ledger, embedder: Embedder | None, progress: Progress

@@ -1,4 +1,4 @@
-"""The address of passages on a server, in its pieces, as each server's ``open_address`` takes it."""
+"""The parsed address of passages on a server, as each server's ``open_address`` takes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """An address in its pieces. An encoder that the address names is opened here, and closed with the retriever."""
+    """The parts of an address. An encoder that it names is opened here, and closed with the retriever."""
 
     kind: str
     place: str

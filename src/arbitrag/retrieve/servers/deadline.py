@@ -1,4 +1,4 @@
-"""A deadline for a question to a server of passages, which holds to the last byte of the answer."""
+"""A time limit for a request to a server of passages, up to the last byte of the response."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _CANDIDATES = 200  # neighbours looked at on every shard
 
 
 class ElasticRetriever:
-    """Searches one index; make it with ``open``."""
+    """A retriever over one Elasticsearch index; make it with ``open``."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ async def load(
 
 
 def _secrets(url: Url) -> Secrets:
-    """What may not be seen, kept out of the client's log as long as this is held."""
+    """The secrets of an address, removed from the client's log while this is referenced."""
     found = Secrets({os.environ.get("ELASTIC_API_KEY", ""), *url.secrets})
     found.hide_in_logs()
     return found
@@ -248,7 +248,7 @@ def _client(url: Url, timeout_s: float) -> AsyncElasticsearch:
 async def _prepare(
     client: AsyncElasticsearch, index: str, encoder: Encoder | None, width: int | None, shown: str
 ) -> None:
-    """Make the index, or see that the one that is there suits the vectors."""
+    """Create the index, or check that the existing one fits the vectors."""
     if await client.indices.exists(index=index):
         reply = await client.indices.get_mapping(index=index)
         for described in reply.values():
@@ -271,7 +271,7 @@ async def _prepare(
 
 
 def _suits(mapping: Mapping[str, Any], encoder: Encoder, shown: str) -> None:
-    """Raise IndexFileError unless the index holds vectors of this encoder, as far as it says."""
+    """Raise IndexFileError unless the index has vectors of this encoder, as far as it says."""
     width = mapping.get("properties", {}).get("embedding", {}).get("dims")
     maker = mapping.get("_meta", {}).get("arbitrag", {}).get("encoder", encoder.identity)
     if width is None:
@@ -291,7 +291,7 @@ async def _actions(batch: Sequence[Passage], vectors: np.ndarray | None) -> Asyn
 
 @contextmanager
 def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
-    """The client's errors as ours, clean and with what to type next; ``shown`` is the index and where it is."""
+    """Raise the client's errors as Arbitrag's, without secrets; ``shown`` is the index and its server."""
     with secrets.kept(), _translated_errors(shown, secrets):
         yield
 

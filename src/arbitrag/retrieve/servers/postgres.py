@@ -90,7 +90,7 @@ _WHOLE = sql.SQL(
 
 
 class PostgresRetriever:
-    """Searches one table; make it with ``open``."""
+    """A retriever over one PostgreSQL table; make it with ``open``."""
 
     def __init__(
         self,

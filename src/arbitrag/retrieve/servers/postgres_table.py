@@ -1,4 +1,4 @@
-"""The table that passages lie in on a PostgreSQL server: how it is made, described and filled.
+"""The schema of the PostgreSQL table of passages: create, describe and fill it.
 
 The columns are those of ``Passage``; ``words`` is the full text index's input, made by the server from title and text;
 ``embedding`` exists where the table was made with an encoder. The table's comment says which language and which encoder
@@ -87,7 +87,7 @@ class Place:
         return one_line(self.secrets.clean(str(error)), 300) or type(error).__name__
 
     def connect(self, timeout_s: float) -> psycopg.Connection[tuple[Any, ...]]:
-        """A connection of one's own. Raises BackendError when there is none to be had."""
+        """Open a new connection. Raises BackendError when the server cannot be reached."""
         with self.secrets.kept():
             return self._connected(timeout_s)
 
@@ -184,7 +184,7 @@ def check_encoder(place: Place, layout: Layout, encoder: Encoder) -> None:
 
 
 def create(connection: psycopg.Connection[Any], place: Place, layout: Layout) -> None:
-    """Make the table, with every index but the vectors', which is faster to build over what lies there."""
+    """Create the table with every index but that of the vectors, which is built faster after loading."""
     languages = {row[0] for row in connection.execute("SELECT cfgname FROM pg_ts_config")}
     if layout.language not in languages:
         raise unknown("text search language", layout.language, languages)
@@ -213,7 +213,7 @@ def create(connection: psycopg.Connection[Any], place: Place, layout: Layout) ->
 
 
 def finish(connection: psycopg.Connection[Any], place: Place, layout: Layout) -> None:
-    """Index the vectors, where there are many and the server can, and let it count what lies there."""
+    """Build the vector index, where there are many and the server can, and update the planner's statistics."""
     row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(place.identifier)).fetchone()
     many = row is not None and row[0] > EXACT_UP_TO
     if many and layout.width is not None and layout.width <= _WIDEST_INDEXED:

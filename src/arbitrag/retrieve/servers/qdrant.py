@@ -47,7 +47,7 @@ _IDS = uuid.UUID("6d1f3a52-4c39-4b0e-9d0a-5f1c9b2f7a11")
 
 
 class QdrantRetriever:
-    """Searches one collection."""
+    """A retriever over one Qdrant collection."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ async def load(
 async def _prepare(
     client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int, shown: str, secrets: Secrets
 ) -> None:
-    """Make the collection, or see that the one that is there suits the vectors."""
+    """Create the collection, or check that the existing one fits the vectors."""
     with _errors(shown, secrets):
         exists = await client.collection_exists(collection)
         if not exists:
@@ -213,7 +213,7 @@ async def _prepare(
 async def _suits(
     client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int | None, shown: str, secrets: Secrets
 ) -> None:
-    """Raise IndexFileError unless the collection is there and holds vectors of this encoder, as far as it says."""
+    """Raise IndexFileError unless the collection has vectors of this encoder, as far as it says."""
     with _errors(shown, secrets):
         if not await client.collection_exists(collection):
             raise IndexFileError(
@@ -244,7 +244,7 @@ def _equals(key: str, value: str) -> models.FieldCondition:
 
 @contextmanager
 def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
-    """The client's errors as ours, clean and with what to type next; ``shown`` is the collection and where it is."""
+    """Raise the client's errors as Arbitrag's, without secrets; ``shown`` is the collection and its server."""
     with secrets.kept(), _translated_errors(shown, secrets):
         yield
 
