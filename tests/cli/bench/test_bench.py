@@ -15,7 +15,7 @@ import pytest
 
 from arbitrag.cli.bench.session import noted
 from arbitrag.errors import BackendError
-from arbitrag.evaluate.run.runner import Progress
+from arbitrag.evaluate.run.runner import RunProgress
 from arbitrag.evaluate.run.store import Store
 from arbitrag.llm.base import Prompt
 from arbitrag.security.trust import FromFile
@@ -384,13 +384,13 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_goes_on(
 @pytest.mark.parametrize(
     ("tally", "text"),
     [
-        (Progress(9, done=5, seconds=2.0, tokens=999), "2.5/s, 999 tokens"),
-        (Progress(9, done=5, seconds=2.0, tokens=12_345, failed=2), "2.5/s, 2 failed, 12.3k tokens"),
-        (Progress(9, done=1, seconds=2.0, tokens=2_500_000_000, money=1.23456), "0.5/s, 2.5G tokens, 1.235 paid"),
-        (Progress(9), "0.0/s, 0 tokens"),
+        (RunProgress(9, done=5, seconds=2.0, tokens=999), "2.5/s, 999 tokens"),
+        (RunProgress(9, done=5, seconds=2.0, tokens=12_345, failed=2), "2.5/s, 2 failed, 12.3k tokens"),
+        (RunProgress(9, done=1, seconds=2.0, tokens=2_500_000_000, money=1.23456), "0.5/s, 2.5G tokens, 1.235 paid"),
+        (RunProgress(9), "0.0/s, 0 tokens"),
     ],
 )
-def test_progress_in_a_few_words(tally: Progress, text: str) -> None:
+def test_progress_in_a_few_words(tally: RunProgress, text: str) -> None:
     assert noted(tally) == text
 
 

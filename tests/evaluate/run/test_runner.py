@@ -16,7 +16,7 @@ from runner_parts import Breaks, Numbers, given_plan, methods, numbers
 from arbitrag.errors import BackendError, CapabilityError, DataError, UsageError
 from arbitrag.evaluate.run import runner
 from arbitrag.evaluate.run.plan import entries
-from arbitrag.evaluate.run.runner import Progress, run
+from arbitrag.evaluate.run.runner import RunProgress, run
 from arbitrag.evaluate.run.store import Row, RunPlan, Store
 from arbitrag.kit import Kit, Limits
 from arbitrag.llm.base import Price
@@ -35,7 +35,7 @@ class Case:
         self.plan = given_plan([numbers(count)], [Kit.of(self.llm)], methods(*chosen))
         self.store = Store.create(path, self.plan)
 
-    async def run(self, **options: Any) -> Progress:
+    async def run(self, **options: Any) -> RunProgress:
         return await run(self.store, self.entries, passages="given", **options)
 
     def rows(self, system: str) -> list[Row]:
@@ -154,9 +154,9 @@ async def test_no_more_rows_are_under_way_than_asked_for(path: Path, width: int)
 
 
 async def test_a_run_goes_on_where_it_stopped_and_asks_nothing_twice(case: Case) -> None:
-    seen: list[Progress] = []
+    seen: list[RunProgress] = []
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: RunProgress) -> None:
         seen.append(progress)
         if progress.done == 7:
             raise RuntimeError("stop")
@@ -171,7 +171,7 @@ async def test_a_run_goes_on_where_it_stopped_and_asks_nothing_twice(case: Case)
     assert (progress.total, progress.done, progress.before) == (11, 11, 7)
     assert all(row in case.rows(name) for name, rows in before.items() for row in rows)
     assert sorted(case.llm.asked) == sorted(f"{kind} {n}" for n in range(3, 7) for kind in ("direct", "rag"))
-    assert await case.run() == Progress(total=0, before=18)
+    assert await case.run() == RunProgress(total=0, before=18)
 
 
 async def test_failed_rows_are_counted_and_stay_until_they_are_retried(case: Case) -> None:
@@ -240,9 +240,9 @@ async def test_whatever_a_method_does_is_a_failed_row(path: Path, how: str, erro
 
 
 async def test_a_run_that_is_cancelled_stops_and_keeps_its_rows(case: Case) -> None:
-    task: asyncio.Task[Progress]
+    task: asyncio.Task[RunProgress]
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: RunProgress) -> None:
         if progress.done == 5:
             task.cancel()
 
@@ -340,7 +340,7 @@ async def test_a_full_disk_stops_the_run_and_keeps_its_rows(case: Case) -> None:
     await case.run(concurrency=1, sets=[])
     pages = case.store._all("PRAGMA page_count")[0][0]
     case.store._connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-    seen: list[Progress] = []
+    seen: list[RunProgress] = []
     wide = "x" * 20_000
     case.llm.down = {str(n): BackendError(wide) for n in range(2, 7)}
     with pytest.raises(DataError, match="the disk is full; what it holds is kept"):
@@ -376,6 +376,6 @@ async def test_threads_take_short_turns_while_rows_are_made(case: Case) -> None:
 
 def test_the_tally_adds_up() -> None:
     row = Row("a", "b", "c", incremental=Usage(prompt_tokens=105, cached_tokens=100, completion_tokens=2, money=0.25))
-    progress = Progress(total=4).plus(row, 2.0).plus(replace(row, error="x", incremental=None), 4.0)
+    progress = RunProgress(total=4).plus(row, 2.0).plus(replace(row, error="x", incremental=None), 4.0)
     assert (progress.done, progress.failed, progress.tokens, progress.money, progress.rate) == (2, 1, 7, 0.25, 0.5)
-    assert Progress(total=4).rate == 0.0
+    assert RunProgress(total=4).rate == 0.0

@@ -20,7 +20,7 @@ from arbitrag.errors import UsageError, unknown
 from arbitrag.evaluate.questions import QuestionSet
 from arbitrag.evaluate.run.plan import Entry, Passages, entries, plan
 from arbitrag.evaluate.run.provenance import provenance
-from arbitrag.evaluate.run.runner import Progress, check_all, run
+from arbitrag.evaluate.run.runner import RunProgress, check_all, run
 from arbitrag.evaluate.run.store import Store
 from arbitrag.llm.budget import Budget
 from arbitrag.methods import method_from
@@ -51,7 +51,7 @@ class Session:
     store: Store | None = None
     llms: Sequence[str] = ()  # the models of this session
     typed: frozenset[str] = frozenset()  # methods that a person typed
-    tally: Progress = field(default=Progress(0))
+    tally: RunProgress = field(default=RunProgress(0))
     found: FromFile | None = None  # the mark of the models that were typed, where a found file of settings names them
     _unfinished: tuple[int, float] = (0, 0.0)
 
@@ -233,7 +233,7 @@ class Session:
         assert self.store is not None
         with progress("Answering") as show:
 
-            def told(tally: Progress) -> None:
+            def told(tally: RunProgress) -> None:
                 self.tally = tally
                 show(tally.done, tally.total, noted(tally))
 
@@ -327,7 +327,7 @@ def _check_passages(methods: Sequence[Method], sets: Sequence[QuestionSet]) -> N
     )
 
 
-def noted(tally: Progress) -> str:
+def noted(tally: RunProgress) -> str:
     """Rate, failures, tokens and money in a few words."""
     parts = [f"{tally.rate:.1f}/s"]
     if tally.failed:

@@ -37,11 +37,11 @@ from arbitrag.types import Usage, Verdict
 
 CONCURRENCY = 64
 TURN_S = 0.0002
-Show = Callable[["Progress"], None]
+OnProgress = Callable[["RunProgress"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run is. ``done`` of ``total`` rows were made in this session, ``before`` are kept from earlier ones.
 
     ``failed`` counts this session's failures, and ``failed_before`` those that still stand from earlier ones. Tokens
@@ -62,7 +62,7 @@ class Progress:
         """Rows a second; 0 before the first."""
         return self.done / self.seconds if self.seconds else 0.0
 
-    def plus(self, row: Row, seconds: float) -> Progress:
+    def plus(self, row: Row, seconds: float) -> RunProgress:
         """With one more row."""
         paid = row.incremental or Usage()
         money = self.money if paid.money is None else (self.money or 0.0) + paid.money
@@ -86,8 +86,8 @@ async def run(
     retry: bool = False,
     traces: bool = False,
     budget: Budget | None = None,
-    show: Show | None = None,
-) -> Progress:
+    show: OnProgress | None = None,
+) -> RunProgress:
     """Make the rows that the store does not have yet, of its ``sets`` (all of them by default).
 
     Up to ``concurrency`` rows are under way at a time. ``retry`` makes only rows that failed before. ``traces`` keeps
@@ -112,7 +112,7 @@ async def run(
         for set in (store.sets if sets is None else sets)
         for name, entry in zip(names, taking_part, strict=True)
     }
-    progress = Progress(
+    progress = RunProgress(
         total=sum(len(place.waiting) for place in places.values()),
         before=sum(place.finished for place in places.values()),
         failed_before=sum(place.failed for place in places.values()),
@@ -163,7 +163,7 @@ def short_turns() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _check_whole(store: Store, places: Mapping[tuple[str, str], _Place], progress: Progress) -> None:
+def _check_whole(store: Store, places: Mapping[tuple[str, str], _Place], progress: RunProgress) -> None:
     """Raise DataError unless every row that was to be made is there: a table must not stand on fewer in silence."""
     there = sum(len(place.waiting.keys() & store.done(*key).keys()) for key, place in places.items())
     if not progress.done == there == progress.total:
@@ -231,7 +231,7 @@ class _Made:
 class _Recorder:
     """Makes rows and keeps each as soon as it is there; those that end at the same time are committed together."""
 
-    def __init__(self, store: Store, progress: Progress, traces: bool, show: Show) -> None:
+    def __init__(self, store: Store, progress: RunProgress, traces: bool, show: OnProgress) -> None:
         self.progress = progress
         self._store = store
         self._traces = traces
