@@ -40,6 +40,10 @@ class Item:
     def id(self) -> str:
         return self.question.id
 
+    @property
+    def refusing_is_right(self) -> bool:
+        return self.scenario is Strategy.REFUSE or not self.answers
+
 
 @dataclass(frozen=True)
 class QuestionSet:

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from arbitrag.errors import DataError
-from arbitrag.evaluate.questions import Item
 from arbitrag.text import agree, choose, declines, normalize_answer, one_line, vanishes
-from arbitrag.types import Strategy
+
+if TYPE_CHECKING:  # the command line lists the metrics in its help, which costs nothing else
+    from arbitrag.evaluate.questions import Item
 
 _CLOSED = frozenset({"yes", "no", "noanswer"})
 
@@ -98,7 +100,7 @@ class Metric:
 
     def __call__(self, answer: str | None, item: Item) -> float:
         """The score of an answer; None is a refusal, which scores 1 where refusing is right."""
-        if answer is None and (item.scenario is Strategy.REFUSE or not item.answers):
+        if answer is None and item.refusing_is_right:
             return 1.0
         return self.score(answer, item)
 
