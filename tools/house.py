@@ -63,7 +63,9 @@ def count(root: Path) -> Count:
     texts = additions.read(root, package)
     for what, addition in additions.ADDITIONS.items():
         places = additions.places(texts, addition)
-        made.row(f"files to touch for a {what}", len(places.to_touch), places.to_touch)
+        inside = sum(name.startswith("src/") for name in places.to_touch)
+        value = f"{len(places.to_touch)} ({inside} in the package)"
+        made.row(f"files to touch for a {what}", value, places.to_touch)
         made.row(f"files that name {addition.example[0]}", len(places.named), places.named)
     return made
 

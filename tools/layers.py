@@ -75,18 +75,20 @@ INSIDE: Mapping[str, Order] = {
     ),
 }
 
-# The present component of modules that had none before, so that an earlier tree can be counted too.
+# The component of today at whose height a module of an earlier tree stood, so that such a tree can be counted too.
 FORMER: Mapping[str, str] = {
     "address": "security",
+    "budget": "stages",
     "files": "storage",
     "hiding": "security",
     "jsonl": "storage",
     "lock": "storage",
     "long_form": "stages",
-    "plain": "serialization",
+    "plain": "registry",
     "sealing": "storage",
     "telemetry": "security",
-    "told": "display",
+    "told": "registry",
+    "train": "worked_examples",
     "trust": "security",
     "worked": "worked_examples",
 }
@@ -177,10 +179,13 @@ def component(module: str) -> str:
 
 def upward(found: Iterable[Import], known: Iterable[str]) -> list[Import]:
     """The imports that break the order. A component that has no place in it is not judged: see ``unplaced``."""
-    names = set(known)
-    places = _places(LAYERS)
-    inside = {name: order for name, order in INSIDE.items() if {f"{name}.{part}" for part in _parts(order)} <= names}
+    places, inside = _places(LAYERS), _inside(known)
     return [each for each in found if _breaks(each, places, inside)]
+
+
+def _inside(known: Iterable[str]) -> Mapping[str, Order]:
+    """INSIDE; nothing for an earlier tree, whose components had other parts."""
+    return {} if any(module.partition(".")[0] in FORMER for module in known) else INSIDE
 
 
 def _breaks(each: Import, places: Mapping[str, int], inside: Mapping[str, Order]) -> bool:
@@ -203,18 +208,15 @@ def _part(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
 
 
-def _parts(order: Order) -> set[str]:
-    return {name for layer in order for name in layer} - {REST}
-
-
 def unplaced(known: Iterable[str]) -> list[str]:
     """Modules that the order does not name: of no component in LAYERS, or of none of the parts in INSIDE."""
-    places = _places(LAYERS)
+    names = [*known]
+    places, inside = _places(LAYERS), _inside(names)
     return [
         module
-        for module in known
+        for module in names
         if component(module) not in places
-        or (_part(module) and not _named(_part(module), INSIDE.get(component(module))))
+        or (_part(module) and not _named(_part(module), inside.get(component(module))))
     ]
 
 
