@@ -158,8 +158,8 @@ ELSEWHERE = {
     "lab/documents.py:document_id": "the lab's own names",
     "security/redaction.py:_any_of": "secrets, which are literals in it",
     "security/redaction.py:_forms": "secrets, which the user gave",
-    "llm/onnx/backend.py:_PAST": "names in a model's file",
-    "llm/onnx/backend.py:_STATE": "names in a model's file",
+    "llm/onnx/optimum.py:_PAST": "names in a model's file",
+    "llm/onnx/optimum.py:_STATE": "names in a model's file",
     "llm/tokenizer.py:_TAG": "tokens of a tokenizer's file",
     "llm/tokenizer.py:_any_of": "control tokens, which are literals in it",
 }

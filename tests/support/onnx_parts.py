@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from arbitrag.llm.engine.runtime import ForwardOutput
-from arbitrag.llm.onnx.backend import OnnxRuntime
 from arbitrag.llm.onnx.graph import Shape
+from arbitrag.llm.onnx.optimum import OptimumRuntime
 
 WORDS = 23
 SHAPE = Shape(
@@ -50,7 +50,9 @@ def random_weights(name: str) -> np.ndarray | None:
 TEXTS = ([3, 4, 5, 6, 7, 8], [9, 10, 11])
 
 
-def alone(subject: OnnxRuntime, ids: Sequence[int], logits_to_keep: int, layers: Sequence[int] = ()) -> ForwardOutput:
+def alone(
+    subject: OptimumRuntime, ids: Sequence[int], logits_to_keep: int, layers: Sequence[int] = ()
+) -> ForwardOutput:
     """One text without padding."""
     count = len(ids)
     whole = np.arange(count)[None]

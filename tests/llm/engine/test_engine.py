@@ -155,7 +155,7 @@ async def test_an_empty_request_computes_nothing() -> None:
 
 
 class Poisoned(Wrapped):
-    """Rows that read the token 63 get logits of NaN (or infinity)."""
+    """Rows with the token 63 get logits of NaN (or infinity)."""
 
     value = float("nan")
 
@@ -187,7 +187,7 @@ async def test_logits_that_are_not_finite_are_an_error_of_their_request(value: f
 
 
 class Broken(Wrapped):
-    """Fails on every pass that reads the token 63, and on the token 62 in a step of writing."""
+    """Fails in every pass with the token 63, and with the token 62 in a decode step."""
 
     def forward(self, ids: np.ndarray, *rest: Any, **options: Any) -> ForwardOutput:
         if (ids == 63).any():

@@ -1,4 +1,4 @@
-"""What a request read, reused and wrote is counted to the token; what begins alike is read once."""
+"""Prompt, cached and completion tokens are counted exactly; a shared prefix is prefilled once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_probing_and_answering_in_one_batch() -> None:
     answer, probe = await asyncio.gather(engine.generate(ask(EVIDENCE), FOUR), engine.inspect(ask(EVIDENCE), [1]))
     assert probe.tokens == Tokens(len(EVIDENCE), 0)
     assert answer.tokens.uncached_tokens == 0
-    again = await engine.inspect(ask(EVIDENCE), [2])  # hidden states are not kept: the last token is read again
+    again = await engine.inspect(ask(EVIDENCE), [2])  # hidden states are not cached: the last token is computed again
     assert again.tokens == Tokens(len(EVIDENCE), len(EVIDENCE) - 1)
     await engine.aclose()
 

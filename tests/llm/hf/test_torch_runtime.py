@@ -118,7 +118,7 @@ def test_a_cut_block_keeps_nothing_else_in_memory() -> None:
 )
 def test_failing_to_allocate_is_out_of_memory(error: Exception) -> None:
     def fail() -> None:
-        with torch_runtime._memory():
+        with torch_runtime._translate_oom():
             raise error
 
     with pytest.raises(OutOfMemory):
@@ -127,7 +127,7 @@ def test_failing_to_allocate_is_out_of_memory(error: Exception) -> None:
 
 def test_other_failures_stay_what_they_are() -> None:
     def fail() -> None:
-        with torch_runtime._memory():
+        with torch_runtime._translate_oom():
             raise RuntimeError("a shape is wrong")
 
     with pytest.raises(RuntimeError, match="a shape is wrong"):

@@ -14,8 +14,9 @@ from onnx_parts import SHAPE, TEXTS, WORDS, alone, random_weights
 from arbitrag.errors import BackendError, DataError
 from arbitrag.llm.base import Prompt, Sampling
 from arbitrag.llm.engine.runtime import ForwardOutput, OutOfMemory
-from arbitrag.llm.onnx.backend import OnnxRuntime, open_onnx, open_runtime
+from arbitrag.llm.onnx.backend import open_onnx, open_runtime
 from arbitrag.llm.onnx.graph import build
+from arbitrag.llm.onnx.optimum import OptimumRuntime
 from arbitrag.storage.model_manifest import Manifest, hash_files
 from arbitrag.types import Need
 
@@ -78,10 +79,10 @@ def drop_input(model: Any, name: str) -> None:
     model.graph.input.extend(kept)
 
 
-def runtime(folder: Path, model: Any = None, name: str = "model.onnx") -> OnnxRuntime:
+def runtime(folder: Path, model: Any = None, name: str = "model.onnx") -> OptimumRuntime:
     onnx.save(model or graph(), str(folder / name))
     found = open_runtime(folder / name, threads=1)
-    assert isinstance(found, OnnxRuntime)
+    assert isinstance(found, OptimumRuntime)
     return found
 
 
@@ -95,14 +96,14 @@ FOREIGN = {
 
 
 def padded(
-    subject: OnnxRuntime,
+    subject: OptimumRuntime,
     cache: Any,
     past: Sequence[int],
     new: Sequence[Sequence[int]],
     logits_to_keep: int,
     layers: Sequence[int] = (),
 ) -> ForwardOutput:
-    """A batch whose rows have ``past`` slots in the cache and read ``new`` tokens, both left-padded."""
+    """A batch whose rows have ``past`` slots in the cache and ``new`` tokens, both left-padded."""
     slots = 0 if cache is None else cache[0].shape[2]
     width = max(map(len, new))
     ids = np.zeros((len(new), width), np.int64)
@@ -219,7 +220,7 @@ def test_out_of_memory_is_told_from_other_failures(tmp_path: Path, monkeypatch: 
 
 
 def without_cache() -> Any:
-    """A decoder that reads the whole text for every token."""
+    """A decoder without a KV cache."""
     from onnx import TensorProto, helper
 
     ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "new"])

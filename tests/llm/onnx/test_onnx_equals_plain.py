@@ -18,7 +18,8 @@ from arbitrag.llm.engine.batch import BatchLimits  # noqa: E402
 from arbitrag.llm.onnx.backend import open_runtime  # noqa: E402
 from arbitrag.llm.onnx.export import _weights_of, shape_of  # noqa: E402
 from arbitrag.llm.onnx.graph import build  # noqa: E402
-from arbitrag.llm.onnx.runtime import InPlaceRuntime, Memory  # noqa: E402
+from arbitrag.llm.onnx.kv_cache import BufferPool  # noqa: E402
+from arbitrag.llm.onnx.runtime import InPlaceRuntime  # noqa: E402
 
 
 @pytest.fixture
@@ -41,16 +42,16 @@ async def test_with_evictions(runtime: InPlaceRuntime) -> None:
 
 async def test_with_batches_that_run_out_of_memory(runtime: InPlaceRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for one long row with its spare slots, or for a few short ones, wherever a cache is made or grows."""
-    failures, take = 0, Memory.take
+    failures, take = 0, BufferPool.take
 
-    def cramped(self: Memory, shape: tuple[int, ...]) -> np.ndarray:
+    def cramped(self: BufferPool, shape: tuple[int, ...]) -> np.ndarray:
         nonlocal failures
         if shape[1] > 1 and shape[1] * shape[3] > 400:
             failures += 1
             raise MemoryError
         return take(self, shape)
 
-    monkeypatch.setattr(Memory, "take", cramped)
+    monkeypatch.setattr(BufferPool, "take", cramped)
     await mixtures(lambda: tiny_engine(runtime, limits=BatchLimits(slots=1 << 60)), seed=14, engines=25)
     assert failures >= 10
 

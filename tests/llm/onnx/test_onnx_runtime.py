@@ -17,11 +17,14 @@ from onnx_parts import SHAPE, TEXTS, WORDS, alone, random_weights  # noqa: E402
 
 from arbitrag.errors import BackendError  # noqa: E402
 from arbitrag.llm.engine.runtime import ForwardOutput, OutOfMemory  # noqa: E402
-from arbitrag.llm.onnx import runtime as onnx_in_place  # noqa: E402
-from arbitrag.llm.onnx.backend import OnnxRuntime, open_runtime  # noqa: E402
+from arbitrag.llm.onnx import kv_cache  # noqa: E402
+from arbitrag.llm.onnx import runtime as onnx_runtime  # noqa: E402
+from arbitrag.llm.onnx.backend import open_runtime  # noqa: E402
 from arbitrag.llm.onnx.graph import build  # noqa: E402
-from arbitrag.llm.onnx.packing import passes as passes_of  # noqa: E402
-from arbitrag.llm.onnx.runtime import SPARE, InPlaceRuntime, Loose, Memory, Rows, packed  # noqa: E402
+from arbitrag.llm.onnx.kv_cache import SPARE, BufferPool, PlacedCache, UnplacedCache, placed  # noqa: E402
+from arbitrag.llm.onnx.optimum import OptimumRuntime  # noqa: E402
+from arbitrag.llm.onnx.packing import chunks  # noqa: E402
+from arbitrag.llm.onnx.runtime import InPlaceRuntime  # noqa: E402
 
 SIZES = (30, 1, 12, 5, 19)
 CONTEXT = 256
@@ -34,22 +37,22 @@ def subject(folder: Path, threads: int = 2, **options: Any) -> InPlaceRuntime:
     return found
 
 
-def plain(folder: Path) -> OnnxRuntime:
+def plain(folder: Path) -> OptimumRuntime:
     onnx.save(optimum_graph.build(SHAPE, random_weights), str(folder / "plain.onnx"))
     found = open_runtime(folder / "plain.onnx", threads=1)
-    assert isinstance(found, OnnxRuntime)
+    assert isinstance(found, OptimumRuntime)
     return found
 
 
 def ragged(
     runtime: InPlaceRuntime,
-    cache: Rows | Loose | None,
+    cache: PlacedCache | UnplacedCache | PlacedCache | UnplacedCache | None,
     past: Sequence[int],
     new: Sequence[Sequence[int]],
     logits_to_keep: int = 1,
     layers: Sequence[int] = (),
 ) -> ForwardOutput:
-    """As ``padded``: rows with ``past`` tokens read new ones, all left-padded."""
+    """As ``padded``: a pass over new tokens of rows with ``past`` tokens, all left-padded."""
     slots, width = (0 if cache is None else cache.width), max(map(len, new))
     ids = np.zeros((len(new), width), np.int64)
     positions, mask = np.zeros_like(ids), np.zeros((len(new), slots + width), bool)
@@ -66,13 +69,13 @@ def ragged(
 def test_ragged_rows_equal_the_plain_graph(
     threads: int, small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading, writing a token each, and reading on: several tokens beside one."""
+    """A prefill, a decode step, and a pass of several new tokens beside one."""
     if not small:
-        monkeypatch.setattr(onnx_in_place, "_SMALL", 0)
+        monkeypatch.setattr(onnx_runtime, "_SMALL_BYTES", 0)
     runtime, reference = subject(tmp_path, threads), plain(tmp_path)
     draw = np.random.default_rng(3)
     texts: list[list[int]] = [[] for _ in SIZES]
-    cache: Rows | None = None
+    cache: PlacedCache | UnplacedCache | None = None
     for sizes in (SIZES, [1] * 5, [1] * 5, (2, 7, 1, 3, 3), [1] * 5):
         new = [draw.integers(0, WORDS, size).tolist() for size in sizes]
         step = ragged(runtime, cache, list(map(len, texts)), new, logits_to_keep=min(2, max(sizes)), layers=[0, 1, 2])
@@ -87,7 +90,7 @@ def test_ragged_rows_equal_the_plain_graph(
 
 
 @pytest.mark.parametrize(
-    ("counts", "past", "shares", "passes"),
+    ("counts", "past", "workers", "passes"),
     [
         ([30, 1, 12], 0, 1, [[(0, 1, 30, 0), (2, 3, 12, 0), (1, 2, 1, 0)]]),  # one short row gains nothing by columns
         ([1, 1, 1, 1], 0, 1, [[(0, 4, 1, 0)]]),
@@ -102,14 +105,14 @@ def test_ragged_rows_equal_the_plain_graph(
     ],
 )
 def test_rows_with_few_new_tokens_are_batched(
-    counts: list[int], past: int, shares: int, passes: list[list[tuple[int, int, int, int]]]
+    counts: list[int], past: int, workers: int, passes: list[list[tuple[int, int, int, int]]]
 ) -> None:
     lengths = np.full(len(counts), past)
-    assert [list(map(tuple, parts)) for parts in passes_of(lengths, np.array(counts), shares)] == passes
+    assert [list(map(tuple, parts)) for parts in chunks(lengths, np.array(counts), workers)] == passes
 
 
 @pytest.mark.parametrize(
-    ("lengths", "counts", "shares", "logits_to_keep", "passes"),
+    ("lengths", "counts", "workers", "logits_to_keep", "passes"),
     [
         ([0] * 20, [9] * 20, 1, 1, [[(0, 20, 9, 1)], [(0, 20, 1, 0)]]),
         ([0] * 20, [9] * 20, 2, 1, [[(0, 10, 9, 1), (10, 20, 9, 1)], [(0, 10, 1, 0), (10, 20, 1, 0)]]),
@@ -134,24 +137,24 @@ def test_rows_with_few_new_tokens_are_batched(
 def test_rows_without_a_past_are_batched(
     lengths: list[int],
     counts: list[int],
-    shares: int,
+    workers: int,
     logits_to_keep: int,
     passes: list[list[tuple[int, int, int, int]]],
 ) -> None:
-    found = passes_of(np.array(lengths), np.array(counts), shares, logits_to_keep)
+    found = chunks(np.array(lengths), np.array(counts), workers, logits_to_keep)
     assert [list(map(tuple, parts)) for parts in found] == passes
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_batched_rows_equal_single_rows(threads: int, tmp_path: Path) -> None:
-    """Of different lengths, some with tokens behind them; then they are read on."""
+    """Of different lengths, some with a past; then they are continued."""
     runtime, reference = subject(tmp_path, threads), plain(tmp_path)
     draw = np.random.default_rng(5)
     texts = [draw.integers(0, WORDS, size).tolist() for size in (7, 8, 9, 9, 9, 10, 5)]
     behind = ragged(runtime, None, [0] * 2, [texts[6][:3], [1, 2, 3]]).cache
-    rows = [[runtime._nothing]] * 6 + [[runtime.block(behind, 0, 0, 3)]]
+    rows = [[runtime._empty]] * 6 + [[runtime.block(behind, 0, 0, 3)]]
     sizes = [len(text) for text in texts[:6]]
-    passes = list(passes_of(np.array([0] * 6 + [3]), np.array([*sizes, 2]), threads))
+    passes = list(chunks(np.array([0] * 6 + [3]), np.array([*sizes, 2]), threads))
     joined = [tuple(part) for part in passes[0] if part.end == 1]
     assert joined == ([(0, 6, 10, 1)] if threads == 1 else [(0, 3, 9, 1), (3, 6, 10, 1)])
     step = ragged(runtime, runtime.assemble(rows), [0] * 6 + [3], [*texts[:6], texts[6][3:]], layers=[1, 2])
@@ -167,12 +170,12 @@ def test_batched_rows_equal_single_rows(threads: int, tmp_path: Path) -> None:
 
 def test_a_single_long_row_runs_on_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, reference = subject(tmp_path), plain(tmp_path)
-    monkeypatch.setattr(onnx_in_place, "_LONG", 6)
+    monkeypatch.setattr(onnx_runtime, "_MULTITHREADED", 6)
     short = ragged(runtime, None, [0], [TEXTS[0][:5]], 5)
-    assert "_wide" not in vars(runtime), "opened only when it is needed"
+    assert "_multithreaded" not in vars(runtime), "opened only when it is needed"
     assert np.allclose(short.logits, alone(reference, TEXTS[0][:5], 5).logits, atol=1e-4)
     long = ragged(runtime, None, [0], [TEXTS[0]], 6)
-    assert "_wide" in vars(runtime)
+    assert "_multithreaded" in vars(runtime)
     assert np.allclose(long.logits, alone(reference, TEXTS[0], 6).logits, atol=1e-4)
 
 
@@ -196,47 +199,47 @@ def test_a_cache_grows_when_its_slots_are_used_up(tmp_path: Path) -> None:
 
 def test_the_buffer_of_a_freed_cache_is_reused() -> None:
     """What grows or is chosen moves between two, and neither touches the other's values."""
-    memory, block = Memory(), np.arange(4 * 2 * 3 * 16, dtype=np.float32).reshape(4, 2, 3, 16)
-    first = packed([[block], [block, block]], memory)
+    pool, block = BufferPool(), np.arange(4 * 2 * 3 * 16, dtype=np.float32).reshape(4, 2, 3, 16)
+    first = placed([[block], [block, block]], pool)
     place = first.slots.ctypes.data
-    second = packed([[block]], memory)
+    second = placed([[block]], pool)
     assert not np.shares_memory(first.slots, second.slots), "both are in use"
     del first
-    third = packed([[-block]], memory)
+    third = placed([[-block]], pool)
     assert third.slots.ctypes.data == place
-    assert np.array_equal(third.part(0, 0, 3), -block)
-    assert np.array_equal(second.part(0, 0, 3), block)
+    assert np.array_equal(third.view(0, 0, 3), -block)
+    assert np.array_equal(second.view(0, 0, 3), block)
     third.make_room(SPARE + 1)
     assert third.slots.ctypes.data != place
-    assert np.array_equal(third.part(0, 0, 3), -block)
-    assert packed([[block]], memory).slots.ctypes.data == place
+    assert np.array_equal(third.view(0, 0, 3), -block)
+    assert placed([[block]], pool).slots.ctypes.data == place
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(1024, True), (1023, False)])
 def test_buffers_beyond_a_limit_are_freed(limit: int, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_in_place, "KEPT", limit)
-    memory = Memory()
-    taken = memory.take((2, 100))  # 256 numbers, the next power of two
-    memory.give(taken)
-    assert (memory.take((16, 16)).base is taken.base) == kept
+    monkeypatch.setattr(kv_cache, "MAX_POOLED_BYTES", limit)
+    pool = BufferPool()
+    taken = pool.take((2, 100))  # 256 numbers, the next power of two
+    pool.give_back(taken)
+    assert (pool.take((16, 16)).base is taken.base) == kept
 
 
 def test_the_largest_buffers_are_kept_and_the_smallest_that_suffices_is_taken() -> None:
-    memory = Memory()
-    taken = [memory.take((size,)) for size in (64, 8, 32, 16)]
+    pool = BufferPool()
+    taken = [pool.take((size,)) for size in (64, 8, 32, 16)]
     for each in taken:
-        memory.give(each)
+        pool.give_back(each)
     large, _, middle, small = (each.base for each in taken)
-    assert memory.take((17,)).base is middle
-    assert memory.take((9,)).base is small
-    assert memory.take((8,)).base is large
-    fresh = memory.take((1,)).base
+    assert pool.take((17,)).base is middle
+    assert pool.take((9,)).base is small
+    assert pool.take((8,)).base is large
+    fresh = pool.take((1,)).base
     assert not any(fresh is each.base for each in taken), "nothing is left"
     for each in taken:
-        memory.give(each)
-    fresh = memory.take((65,)).base
+        pool.give_back(each)
+    fresh = pool.take((65,)).base
     assert not any(fresh is each.base for each in taken)
-    assert memory.take((8,)).base is middle, "the one of 16 made room for the new one"
+    assert pool.take((8,)).base is middle, "the one of 16 made room for the new one"
 
 
 def test_the_same_batch_gives_the_same_bits(tmp_path: Path) -> None:
@@ -277,9 +280,9 @@ def test_rows_join_and_leave_without_a_copy_of_the_others(tmp_path: Path) -> Non
     runtime, reference = subject(tmp_path), plain(tmp_path)
     texts = [[7, 3, 9], [1, 2, 3, 4, 5], [11], [6, 6]]
 
-    def read(*chosen: int) -> Rows:
+    def read(*chosen: int) -> PlacedCache:
         cache = ragged(runtime, None, [0] * len(chosen), [texts[at] for at in chosen]).cache
-        assert isinstance(cache, Rows)
+        assert isinstance(cache, PlacedCache)
         return cache
 
     running = runtime.join(runtime.join(read(0), read(1)), read(2))
@@ -318,7 +321,7 @@ def test_a_row_that_fills_all_slots_finds_others_to_join(tmp_path: Path) -> None
     assert joined.lengths.tolist() == [1, room]
 
 
-def test_copies_keep_nothing_else_in_memory(tmp_path: Path) -> None:
+def test_copies_keep_empty_else_in_memory(tmp_path: Path) -> None:
     runtime = subject(tmp_path)
     cache = ragged(runtime, None, [0, 0], TEXTS).cache
     block = runtime.block(cache, 0, 0, 4)
@@ -330,7 +333,7 @@ def test_copies_keep_nothing_else_in_memory(tmp_path: Path) -> None:
 def test_a_row_is_continued_where_it_ends(tmp_path: Path) -> None:
     runtime = subject(tmp_path)
     cache = ragged(runtime, None, [0, 0], TEXTS).cache
-    with pytest.raises(BackendError, match="read on from where it ends"):
+    with pytest.raises(BackendError, match="can only be continued where it ends"):
         ragged(runtime, cache, [5, 3], [[1], [1]])
 
 
@@ -344,7 +347,7 @@ def test_the_context_is_what_the_file_says_or_less(tmp_path: Path) -> None:
         ragged(runtime, None, [0], [[1] * (CONTEXT + 1)])
 
 
-def test_failures_are_named_and_nothing_is_printed(
+def test_failures_are_named_and_empty_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     runtime = subject(tmp_path)
@@ -358,7 +361,7 @@ def test_failures_are_named_and_nothing_is_printed(
         raise MemoryError("no more")
 
     block = runtime.block(ragged(runtime, None, [0], [[1]]).cache, 0, 0, 1)
-    monkeypatch.setattr(Memory, "take", full)
+    monkeypatch.setattr(BufferPool, "take", full)
     there: Any = runtime.assemble([[block]])
     assert there is not None
     with pytest.raises(OutOfMemory, match="no more"):

@@ -1,7 +1,7 @@
-"""The parts of a runtime that are only arithmetic on numpy arrays: choosing tokens, and moving key/value slots about.
+"""Operations of a runtime on numpy arrays: sampling from logits, and assembling and slicing KV caches.
 
-A cache is a list of arrays (B, heads, P, D), keys and values of every layer in turn; a block is the same for one row,
-(heads, n, D). Nothing here changes an array that it was given.
+A cache is a list of arrays (B, heads, P, head_dim), keys and values of every layer in turn; a block is the same for one
+row, (heads, n, head_dim). No function changes an array that it is given.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def _log_total(logits: np.ndarray) -> np.ndarray:
 
 
 def sample(logits: np.ndarray, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray) -> SampledTokens:
-    """A next token per row of logits (B, V); the rule is that of ``Runtime.sample``."""
+    """Sample a next token per row of logits (B, V), by the rule of ``Runtime.sample``."""
     ids = logits.argmax(axis=-1).astype(np.int64)
     logprobs = token_logprobs(logits[:, None], ids[:, None])[:, 0]
     for row in np.flatnonzero((temperatures > 0) & ~np.isnan(logprobs)):
         of_all = log_softmax(logits[row])
-        ids[row] = _drawn(of_all, temperatures[row], top_ps[row], draws[row])
+        ids[row] = _sample_one(of_all, temperatures[row], top_ps[row], draws[row])
         logprobs[row] = of_all[ids[row]]
     return SampledTokens(ids, logprobs)
 
 
-def _drawn(logprobs: np.ndarray, temperature: float, top_p: float, draw: float) -> int:
+def _sample_one(logprobs: np.ndarray, temperature: float, top_p: float, draw: float) -> int:
     scaled = (logprobs.astype(np.float64) - float(logprobs.max())) / temperature
     order = np.argsort(-scaled, kind="stable")
     weights = np.exp(scaled[order])

@@ -21,18 +21,18 @@ from arbitrag.llm.hf.kv_cache import Block, Cache, assembled
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_PLAIN = {"full_attention", "sliding_attention"}
-_EXHAUSTED = ("can't allocate memory", "not enough memory", "out of memory")
+_PLAIN_LAYERS = {"full_attention", "sliding_attention"}
+_OOM_MESSAGES = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 @contextmanager
-def _memory() -> Iterator[None]:
-    """What the body computes needs no gradients; failing to allocate becomes OutOfMemory."""
+def _translate_oom() -> Iterator[None]:
+    """Inference mode, in which a failure to allocate is OutOfMemory."""
     try:
         with torch.inference_mode():
             yield
     except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises it bare
-        if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _EXHAUSTED):
+        if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in _OOM_MESSAGES):
             exhausted = True
         else:
             raise
@@ -63,8 +63,8 @@ class TorchRuntime:
         self._takes_keep = "logits_to_keep" in takes
         config = model.config.get_text_config(decoder=True)
         kinds = set(getattr(config, "layer_types", None) or ())
-        if kinds - _PLAIN or getattr(config, "is_encoder_decoder", False):
-            found = ", ".join(sorted(kinds - _PLAIN)) or "an encoder"
+        if kinds - _PLAIN_LAYERS or getattr(config, "is_encoder_decoder", False):
+            found = ", ".join(sorted(kinds - _PLAIN_LAYERS)) or "an encoder"
             raise BackendError(
                 f"{type(model).__name__} keeps more than keys and values (it has {found}); this engine cannot run it"
             )
@@ -143,7 +143,7 @@ class TorchRuntime:
     ) -> ForwardOutput:
         cache = Cache() if cache is None else cache
         extra: dict[str, Any] = {}
-        with _memory(), self.around_pass(ids.size):
+        with _translate_oom(), self.around_pass(ids.size):
             if self._takes_positions:
                 extra["position_ids"] = torch.from_numpy(positions).to(self._device)
             if self._takes_keep:
@@ -162,44 +162,44 @@ class TorchRuntime:
     def assemble(self, rows: Sequence[Sequence[Block]], *, single_pass: bool = False) -> Cache | None:
         if not any(keys.shape[2] for blocks in rows for keys, _ in blocks):
             return None
-        with _memory():
+        with _translate_oom():
             return self.assembled(rows, single_pass=single_pass)
 
     def join(self, first: Cache, second: Cache) -> Cache:
-        with _memory():
+        with _translate_oom():
             return first.join(second)
 
     def select(self, cache: Cache, rows: Sequence[int], start: int) -> Cache:
-        with _memory():
+        with _translate_oom():
             return cache.select(rows, start)
 
     def block(self, cache: Cache, row: int, start: int, stop: int) -> Block:
-        with _memory():
+        with _translate_oom():
             return cache.block(row, start, stop)
 
     def cut(self, block: Block, start: int, stop: int) -> Block:
-        with _memory():
+        with _translate_oom():
             return block[0][:, :, start:stop].clone(), block[1][:, :, start:stop].clone()
 
     def row(self, logits: torch.Tensor, row: int) -> torch.Tensor:
-        with _memory():
+        with _translate_oom():
             return logits[row, -1].clone()
 
     def stack(self, rows: Sequence[torch.Tensor]) -> torch.Tensor:
-        with _memory():
+        with _translate_oom():
             return torch.stack(list(rows))[:, None]
 
     def sample(
         self, logits: torch.Tensor, temperatures: np.ndarray, top_ps: np.ndarray, draws: np.ndarray
     ) -> SampledTokens:
-        with _memory():
+        with _translate_oom():
             last = logits[:, -1].float()
             ids = last.argmax(-1)
             drawing = np.flatnonzero(temperatures)
             if len(drawing):
                 rows = torch.from_numpy(drawing).to(self._device)
                 settings = (self._column(values[drawing]) for values in (temperatures, top_ps, draws))
-                ids[rows] = _drawn(last[rows], *settings)
+                ids[rows] = _sample(last[rows], *settings)
             logprobs = _logprobs(last, ids)
             return SampledTokens(ids.cpu().numpy(), logprobs.cpu().numpy())
 
@@ -207,14 +207,14 @@ class TorchRuntime:
         return torch.from_numpy(values.astype(np.float32))[:, None].to(self._device)
 
     def logprobs(self, logits: torch.Tensor, targets: np.ndarray) -> np.ndarray:
-        with _memory():
+        with _translate_oom():
             wanted = torch.from_numpy(targets).to(self._device)
             rows = [_logprobs(row.float(), ids) for row, ids in zip(logits, wanted, strict=True)]
             found: np.ndarray = torch.stack(rows).cpu().numpy()
             return found
 
     def distribution(self, logits: torch.Tensor) -> np.ndarray:
-        with _memory():
+        with _translate_oom():
             found: np.ndarray = logits[:, -1].float().log_softmax(-1).cpu().numpy()
             return found
 
@@ -233,8 +233,10 @@ def _logprobs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     return torch.where(norm.isfinite(), found, torch.nan)
 
 
-def _drawn(logits: torch.Tensor, temperatures: torch.Tensor, top_ps: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-    """A token per row (n, vocabulary), by the rule of ``Runtime.sample``; the settings are (n, 1)."""
+def _sample(
+    logits: torch.Tensor, temperatures: torch.Tensor, top_ps: torch.Tensor, draws: torch.Tensor
+) -> torch.Tensor:
+    """Sample a token per row (n, vocabulary), by the rule of ``Runtime.sample``; the settings are (n, 1)."""
     scaled = (logits - logits.amax(-1, keepdim=True)) / temperatures
     probabilities, order = scaled.softmax(-1).sort(stable=True, dim=-1, descending=True)
     reached = probabilities.cumsum(-1)

@@ -1,31 +1,22 @@
-"""The ``onnx:`` backend: decoder-only ONNX models with key/value inputs and outputs, on onnxruntime, without torch.
+"""The ``onnx:`` backend: decoder-only ONNX models with a KV cache, on onnxruntime, without torch.
 
-Two layouts are read. ``llm.onnx.graph`` describes ours, whose cache is written in place (``llm/onnx/runtime.py``).
-The other is that of optimum's and transformers.js' exports, which give back the whole cache with every step:
-``input_ids`` and ``past_key_values.i.key|value`` are needed, ``attention_mask``, ``position_ids`` and
-``num_logits_to_keep`` are used where they are. Hidden states are offered for the ``hidden_states.i`` outputs that a
-file has; most files that others made have none.
+Two layouts of a file are supported: that of ``graph.py``, whose cache is written in place (``runtime.py``), and that of
+optimum's and transformers.js' exports (``optimum.py``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from arbitrag.errors import BackendError, DataError
+from arbitrag.errors import DataError
 from arbitrag.llm.base import Price
-from arbitrag.llm.engine import numpy_ops
-from arbitrag.llm.engine.numpy_ops import Slots
 from arbitrag.llm.engine.remote_messages import RuntimeSpec
-from arbitrag.llm.engine.runtime import ForwardOutput, ModelInfo
+from arbitrag.llm.onnx.optimum import OptimumRuntime
 from arbitrag.llm.onnx.runtime import InPlaceRuntime, in_place, small
-from arbitrag.llm.onnx.session import HostLogits, cores, memory, open_session
+from arbitrag.llm.onnx.session import available_cores, open_session
 from arbitrag.llm.tokenizer import TextCodec
 from arbitrag.storage.files import file_digest, read_json
 from arbitrag.storage.model_manifest import Manifest, read_manifest
@@ -33,11 +24,6 @@ from arbitrag.storage.model_manifest import Manifest, read_manifest
 if TYPE_CHECKING:
     from arbitrag.llm.engine.engine import Engine
 
-_PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")
-_STATE = re.compile(r"hidden_states\.(\d+)")
-_FED = {"input_ids", "attention_mask", "position_ids", "num_logits_to_keep", "use_cache_branch"}
-_TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-_TYPES |= {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
 _FILES = ("model.onnx", "onnx/model.onnx")
 
 
@@ -53,8 +39,8 @@ def open_onnx(
 ) -> Engine:
     """The model in a folder with ``model.onnx`` (or ``onnx/model.onnx``) and its ``tokenizer.json``.
 
-    ``threads`` are those of one forward pass, by default every core that this process may use. With ``own_process`` the
-    network is in another process, which is faster where many questions are under way (see ``llm.engine.remote``).
+    ``threads`` run one forward pass, by default as many as there are cores for this process. With ``own_process`` the
+    runtime is in another process, which is faster where many questions are under way (see ``llm.engine.remote``).
     Further ``options`` are the engine's. Raises DataError for a file that is missing, damaged or not what the manifest
     lists, and BackendError for a model that this backend cannot drive.
     """
@@ -67,9 +53,9 @@ def open_onnx(
         manifest.verify(folder)
     identity, context = _identity(folder, path, manifest), _context(folder, manifest)
     opened = partial(open_runtime, path, identity=identity, threads=threads, context=context)
-    read = partial(TextCodec.from_folder, folder)
-    runtime, codec = RuntimeSpec(opened, read) if own_process else opened(), read()
-    return Engine(runtime, codec, name=name or f"onnx:{folder}", wording=wording, price=price, **options)
+    codec = partial(TextCodec.from_folder, folder)
+    runtime = RuntimeSpec(opened, codec) if own_process else opened()
+    return Engine(runtime, codec(), name=name or f"onnx:{folder}", wording=wording, price=price, **options)
 
 
 def find_model(folder: Path) -> Path:
@@ -84,159 +70,17 @@ def find_model(folder: Path) -> Path:
 
 def open_runtime(
     path: Path, *, identity: str = "", threads: int | None = None, context: int | None = None
-) -> OnnxRuntime | InPlaceRuntime:
+) -> OptimumRuntime | InPlaceRuntime:
     """The network in a file, in either layout; ``identity`` is the hash that names it, by default that of the file.
 
     Raises DataError for a file that is no model and BackendError for one that cannot be driven.
     """
     name = f"onnx:{identity or file_digest(path)[:16]}:fp32"
-    threads = threads or cores()
+    threads = threads or available_cores()
     session = open_session(path, 1 if small(path) else threads)
     if in_place(session):
         return InPlaceRuntime(path, session, identity=name, threads=threads, context=context)
-    return OnnxRuntime(path, open_session(path, threads) if small(path) else session, identity=name, context=context)
-
-
-class OnnxRuntime(HostLogits):
-    """A ``Runtime`` over a session of onnxruntime, in optimum's layout; caches are numpy arrays (see ``host``)."""
-
-    def __init__(self, path: Path, session: Any, *, identity: str, context: int | None) -> None:
-        self._session = session
-        self._inputs = {given.name: given for given in self._session.get_inputs()}
-        outputs = {output.name: output for output in self._session.get_outputs()}
-        self._past = sorted(filter(_PAST.fullmatch, self._inputs), key=_place)
-        self._present = [name.replace("past_key_values", "present") for name in self._past]
-        self._check(path, outputs)
-        self._empty = [self._no_slots(name) for name in self._past]
-        states = {int(match[1]) for name in outputs if (match := _STATE.fullmatch(name))}
-        vocabulary = outputs["logits"].shape[-1]
-        if not isinstance(vocabulary, int):
-            raise BackendError(f"{path} does not say how wide its logits are; export it with a fixed vocabulary size")
-        self.info = ModelInfo(
-            identity=identity,
-            layers=len(self._past) // 2,
-            vocabulary=vocabulary,
-            context_tokens=context,
-            token_bytes=sum(part.shape[1] * part.shape[3] * part.itemsize for part in self._empty),
-            logits_bytes=vocabulary * 4,
-            hidden_layers=frozenset(states),
-            evidence=(f"onnxruntime on the CPU; hidden states: {'in the file' if states else 'not in the file'}",),
-        )
-
-    def forward(
-        self,
-        ids: np.ndarray,
-        mask: np.ndarray,
-        positions: np.ndarray,
-        cache: Slots | None,
-        *,
-        logits_to_keep: int,
-        layers: Sequence[int] = (),
-    ) -> ForwardOutput:
-        if missing := set(layers) - self.info.hidden_layers:
-            raise BackendError(f"this model gives no hidden states of layer {min(missing)}")
-        batch = len(ids)
-        past = cache or [np.repeat(part, batch, axis=0) for part in self._empty]
-        if {"attention_mask", "position_ids"} <= self._inputs.keys() or (batch == 1 and mask.all()):
-            return self._run(ids, mask, positions, past, logits_to_keep, layers)
-        return self._row_by_row(ids, mask, positions, past, logits_to_keep, layers)
-
-    def assemble(self, rows: Sequence[Sequence[Slots]], *, single_pass: bool = False) -> Slots | None:
-        with memory():
-            return numpy_ops.assemble(rows, self._empty)
-
-    def join(self, first: Slots, second: Slots) -> Slots:
-        with memory():
-            return numpy_ops.join(first, second)
-
-    def select(self, cache: Slots, rows: Sequence[int], start: int) -> Slots:
-        return numpy_ops.select(cache, rows, start)
-
-    def block(self, cache: Slots, row: int, start: int, stop: int) -> Slots:
-        return numpy_ops.block(cache, row, start, stop)
-
-    def cut(self, block: Slots, start: int, stop: int) -> Slots:
-        return numpy_ops.cut(block, start, stop)
-
-    def _run(
-        self,
-        ids: np.ndarray,
-        mask: np.ndarray,
-        positions: np.ndarray,
-        past: Slots,
-        logits_to_keep: int,
-        layers: Sequence[int],
-    ) -> ForwardOutput:
-        given = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "position_ids": positions,
-            "num_logits_to_keep": np.array(logits_to_keep),
-            "use_cache_branch": np.array(past[0].shape[2] > 0),
-        }
-        fed = {name: self._fitted(name, value) for name, value in given.items() if name in self._inputs}
-        wanted = ["logits", *self._present, *(f"hidden_states.{layer}" for layer in layers)]
-        with memory():
-            found = self._session.run(wanted, {**fed, **dict(zip(self._past, past, strict=True))})
-        ends = 1 + len(self._present)
-        states = {layer: state[:, -1].astype(np.float32) for layer, state in zip(layers, found[ends:], strict=True)}
-        return ForwardOutput(found[1:ends], found[0][:, -logits_to_keep:], states)
-
-    def _row_by_row(
-        self,
-        ids: np.ndarray,
-        mask: np.ndarray,
-        positions: np.ndarray,
-        past: Slots,
-        logits_to_keep: int,
-        layers: Sequence[int],
-    ) -> ForwardOutput:
-        """For a graph that cannot be told of padding: each row alone, without it, and put back where it belongs."""
-        slots = past[0].shape[2]
-        grown = [np.pad(part, ((0, 0), (0, 0), (0, ids.shape[1]), (0, 0))) for part in past]
-        logits: list[np.ndarray] = []
-        states: dict[int, list[np.ndarray]] = {layer: [] for layer in layers}
-        for row, real in enumerate(mask):
-            new = real[slots:]
-            kept = [part[row : row + 1][:, :, real[:slots]] for part in past]
-            count = min(logits_to_keep, int(new.sum()))
-            alone = (ids[row : row + 1, new], real[None, real], positions[row : row + 1, new])
-            step = self._run(*alone, kept, count, layers)
-            for part, found in zip(grown, step.cache, strict=True):
-                part[row][:, slots + np.flatnonzero(new)] = found[0, :, kept[0].shape[2] :]
-            logits.append(np.pad(step.logits, ((0, 0), (logits_to_keep - count, 0), (0, 0))))
-            for layer, state in step.hidden_states.items():
-                states[layer].append(state)
-        joined = {layer: np.concatenate(parts) for layer, parts in states.items()}
-        return ForwardOutput(grown, np.concatenate(logits), joined)
-
-    def _fitted(self, name: str, value: np.ndarray) -> np.ndarray:
-        """``value`` in the type of an input, and with one dimension where the graph wants that of a single number."""
-        wanted = self._inputs[name]
-        typed = value.astype(_TYPES[wanted.type], copy=False)
-        return typed.reshape(1) if value.ndim == 0 and len(wanted.shape) == 1 else typed
-
-    def _no_slots(self, name: str) -> np.ndarray:
-        """A past of no tokens for one row."""
-        given = self._inputs[name]
-        _, heads, _, width = given.shape
-        return np.zeros((1, heads, 0, width), _TYPES[given.type])
-
-    def _check(self, path: Path, outputs: Mapping[str, Any]) -> None:
-        """Raise BackendError for a graph in another layout."""
-        if not self._past:
-            raise BackendError(
-                f"{path} has no key/value inputs (past_key_values.0.key, …), so every token would read the whole text "
-                "again; export it with a cache: python -m arbitrag.llm.onnx.export, "
-                "or optimum's text-generation-with-past"
-            )
-        missing = {"logits", *self._present} - outputs.keys() | {"input_ids"} - self._inputs.keys()
-        strange = self._inputs.keys() - _FED - set(self._past)
-        odd = [name for name in self._past if not _fixed(self._inputs[name].shape)]
-        odd += [name for name, given in self._inputs.items() if given.type not in _TYPES]
-        if missing or strange or odd:
-            found = f"missing: {_listed(missing)}; unknown inputs: {_listed(strange)}; unknown form: {_listed(odd)}"
-            raise BackendError(f"{path} is not a decoder in the layout of optimum's exports; {found}")
+    return OptimumRuntime(path, open_session(path, threads) if small(path) else session, identity=name, context=context)
 
 
 def _identity(folder: Path, path: Path, manifest: Manifest | None) -> str:
@@ -249,22 +93,8 @@ def _identity(folder: Path, path: Path, manifest: Manifest | None) -> str:
 
 
 def _context(folder: Path, manifest: Manifest | None) -> int | None:
-    """Tokens that the model reads, by the manifest, else by ``config.json``."""
+    """The context length in tokens, by the manifest, else by ``config.json``."""
     if manifest is not None:
         return manifest.context_tokens
     found = read_json(folder / "config.json", {}).get("max_position_embeddings")
     return found if isinstance(found, int) else None
-
-
-def _place(name: str) -> tuple[int, str]:
-    match = _PAST.fullmatch(name)
-    assert match is not None
-    return int(match[1]), match[2]
-
-
-def _fixed(shape: Sequence[Any]) -> bool:
-    return len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int)
-
-
-def _listed(names: Sequence[str] | set[str]) -> str:
-    return ", ".join(sorted(names)) or "none"

@@ -1,4 +1,4 @@
-"""What every runtime on onnxruntime does alike: open a file, name its failures, and work with logits on the host."""
+"""What both runtimes on onnxruntime share: opening a session, translating its errors, and logits as numpy arrays."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from arbitrag.security import telemetry
 _FAILED_BOUND = "Error in execution"  # a RuntimeError of Python's own, where inputs and outputs are bound
 
 
-class HostLogits:
-    """The part of a ``Runtime`` that only looks at logits, which are numpy arrays."""
+class NumpyLogits:
+    """The methods of a ``Runtime`` that take logits, for logits that are numpy arrays."""
 
     def row(self, logits: np.ndarray, row: int) -> np.ndarray:
         last: np.ndarray = logits[row, -1].copy()
@@ -41,8 +41,8 @@ class HostLogits:
 
 
 @contextmanager
-def memory() -> Iterator[None]:
-    """Turn running out of memory, as numpy and onnxruntime put it, into OutOfMemory; their other failures are named."""
+def translate_oom() -> Iterator[None]:
+    """Raise OutOfMemory where numpy or onnxruntime cannot allocate, and BackendError for onnxruntime's other errors."""
     try:
         yield
     except MemoryError as error:
@@ -55,8 +55,8 @@ def memory() -> Iterator[None]:
         raise
 
 
-def cores() -> int:
-    """Cores that this process may use, where the system tells."""
+def available_cores() -> int:
+    """The number of cores that this process may use, where the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
