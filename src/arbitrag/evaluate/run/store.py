@@ -22,11 +22,9 @@ from arbitrag.evaluate.run import rows as stored
 from arbitrag.evaluate.run import runfile
 from arbitrag.evaluate.run.columns import Columns, columns
 from arbitrag.evaluate.run.rows import agrees, crc, item, listed, packed, text, unpacked, usage
-from arbitrag.llm.results import tokens_of_format_1
 from arbitrag.serialization import to_plain
 from arbitrag.storage.lock import Lock
 from arbitrag.text import one_line
-from arbitrag.trace import as_current
 from arbitrag.types import Strategy, Usage
 
 _TABLES = """
@@ -275,6 +273,8 @@ class Store:
 
     def trace(self, system: str, set: str, question: str) -> Mapping[str, Any] | None:
         """The trace of one row, for ``replay``; None when none was kept."""
+        from arbitrag.trace import as_current  # a report needs no trace, and begins sooner without it
+
         found = self._blob("trace", system, set, question)
         with runfile.decoded(self.path):
             return None if found is None else as_current(found)
@@ -562,6 +562,8 @@ def _current_verdict(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     usage = plain.get("usage")
     if not isinstance(usage, Mapping) or "tokens_read" not in usage:
         return plain
+    from arbitrag.llm.results import tokens_of_format_1
+
     kept = {name: value for name, value in usage.items() if not name.startswith("tokens_")}
     counts = tokens_of_format_1({name: usage[f"tokens_{name}"] for name in ("read", "reused", "written")})
     return {**plain, "usage": {**kept, **to_plain(counts)}}
