@@ -27,8 +27,8 @@ from arbitrag.llm.base import (
     Prompt,
     Sampling,
     Scores,
+    context_window_of,
     generated,
-    reading_of,
 )
 from arbitrag.prompts import Field, PromptBook, PromptFile
 from arbitrag.retrieve.base import Retriever, check_k
@@ -133,23 +133,23 @@ class Model:
     async def _fit(self, passages: Sequence[Passage], prompt: str, reply: int, fields: Mapping[str, Field]) -> Fit:
         form, estimate = self.book.find(prompt), self.backend.count_tokens
 
-        def tight() -> bool:
+        def may_overflow() -> bool:
             """Whether something may have to be left out, even if the estimate is wrong by a factor of two."""
             of_passages = sum(estimate(form.passage_text(n, each)) for n, each in enumerate(passages, 1))
             whole = estimate(form.render(passages=tuple(passages), **fields)) + reply
             return 2 * of_passages > self.limits.context_tokens or 2 * whole > SMALLEST_CONTEXT
 
-        reading = await reading_of(self.backend, tight)
-        window = reading.context_tokens
-        if reading.counted is None:
+        context = await context_window_of(self.backend, may_overflow)
+        window = context.tokens
+        if context.count is None:
             found = self._fitted(passages, form, reply, fields, window, estimate)
-            return replace(found, doubt=reading.doubt) if found.dropped or found.cuts else found
+            return replace(found, doubt=context.doubt) if found.dropped or found.cuts else found
         tokens: dict[str, int] = {}
         texts = [form.passage_text(number, each) for number, each in enumerate(passages, 1)]
         ahead = list(accumulate(map(estimate, texts), initial=0))  # those that may be read are counted side by side
         missing = [text for text, before in zip(texts, ahead[:-1], strict=True) if before <= self.limits.context_tokens]
         while True:
-            tokens.update(zip(missing, await reading.counted(missing), strict=True))
+            tokens.update(zip(missing, await context.count(missing), strict=True))
             try:
                 return self._fitted(passages, form, reply, fields, window, partial(_known_tokens, tokens))
             except _NotCounted as error:

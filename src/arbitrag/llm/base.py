@@ -224,15 +224,15 @@ class LLM(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a model reads: its context length where that is known, and how its tokens are counted.
+class ContextWindow:
+    """A model's context length, where it is known, and how tokens are counted against it.
 
-    ``counted`` gives the tokens of texts by the model's own tokenizer, in the order asked; without it they are those of
+    ``count`` gives the tokens of texts by the model's own tokenizer, in the order asked; without it they are those of
     ``count_tokens``, and ``doubt`` says why these are no more than an estimate (empty where they are exact).
     """
 
-    context_tokens: int | None = None
-    counted: Callable[[Sequence[str]], Awaitable[Sequence[int]]] | None = None
+    tokens: int | None = None
+    count: Callable[[Sequence[str]], Awaitable[Sequence[int]]] | None = None
     doubt: str = ""
 
 
@@ -244,8 +244,8 @@ class Remote(Protocol):
         """What it offers of these needs; ``fresh`` believes nothing that was found out before."""
         ...
 
-    async def reading(self, tight: Callable[[], bool]) -> Reading:
-        """How it reads. Where a prompt is not ``tight``, by any count, nothing is asked and nothing is known."""
+    async def context_window(self, may_overflow: Callable[[], bool]) -> ContextWindow:
+        """Its context window. Nothing is asked, and nothing is known, where no prompt ``may_overflow``."""
         ...
 
 
@@ -254,9 +254,11 @@ async def capabilities_of(llm: LLM, needs: Need, *, fresh: bool = False) -> Capa
     return await llm.capabilities_of(needs, fresh=fresh) if isinstance(llm, Remote) else await llm.capabilities()
 
 
-async def reading_of(llm: LLM, tight: Callable[[], bool]) -> Reading:
-    """How a model reads; ``tight`` says whether a prompt may not fit, by the estimate of ``count_tokens``."""
-    return await llm.reading(tight) if isinstance(llm, Remote) else Reading((await llm.capabilities()).context_tokens)
+async def context_window_of(llm: LLM, may_overflow: Callable[[], bool]) -> ContextWindow:
+    """A model's context window; ``may_overflow`` says whether a prompt may not fit, by ``count_tokens``."""
+    if isinstance(llm, Remote):
+        return await llm.context_window(may_overflow)
+    return ContextWindow((await llm.capabilities()).context_tokens)
 
 
 OnText = Callable[[str], None]

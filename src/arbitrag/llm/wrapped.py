@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from arbitrag.llm.base import (
     LLM,
     Capabilities,
+    ContextWindow,
     Distributions,
     Generation,
     Inspection,
     Prompt,
-    Reading,
     Sampling,
     Scores,
     capabilities_of,
-    reading_of,
+    context_window_of,
 )
 from arbitrag.types import Need
 
@@ -34,8 +34,8 @@ class WrappedLLM:
     async def capabilities_of(self, needs: Need, *, fresh: bool = False) -> Capabilities:
         return await capabilities_of(self.backend, needs, fresh=fresh)
 
-    async def reading(self, tight: Callable[[], bool]) -> Reading:
-        return await reading_of(self.backend, tight)
+    async def context_window(self, may_overflow: Callable[[], bool]) -> ContextWindow:
+        return await context_window_of(self.backend, may_overflow)
 
     def count_tokens(self, text: Prompt | str) -> int:
         return self.backend.count_tokens(text)

@@ -17,13 +17,13 @@ from typing import Any
 from arbitrag.errors import ArbitragError, BackendError, CapabilityError, UsageError
 from arbitrag.llm.base import (
     Capabilities,
+    ContextWindow,
     Distributions,
     Generation,
     Inspection,
     OnText,
     Price,
     Prompt,
-    Reading,
     Sampling,
     Scores,
     check_continuations,
@@ -140,15 +140,15 @@ class OpenAILLM:
         before = f"kept: a result of {kept[1] / 3600:.1f} hours ago was in {self._kept.path}; this one replaces it"
         return replace(capabilities, evidence=(*capabilities.evidence, before))
 
-    async def reading(self, tight: Callable[[], bool]) -> Reading:
-        """The server is asked for its context length and its tokenizer, where a prompt is ``tight``."""
-        if not tight():
-            return Reading(doubt=ESTIMATED)
+    async def context_window(self, may_overflow: Callable[[], bool]) -> ContextWindow:
+        """The server is asked for its context length and its tokenizer, where a prompt may not fit."""
+        if not may_overflow():
+            return ContextWindow(doubt=ESTIMATED)
         if self._endpoint.is_openai:  # which has neither
-            return Reading(doubt=ESTIMATED)
+            return ContextWindow(doubt=ESTIMATED)
         facts = await self._known("context", "tokenizes")
         length = facts.context.tokens if facts.context else None
-        return Reading(length, self._counted) if facts.tokenizes else Reading(length, doubt=ESTIMATED)
+        return ContextWindow(length, self._counted) if facts.tokenizes else ContextWindow(length, doubt=ESTIMATED)
 
     def _at_hand(self) -> Facts:
         """What is known without asking anybody."""
