@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from arbitrag.errors import IndexFileError, UsageError, unknown
 from arbitrag.registry import INDEXES
@@ -18,7 +18,7 @@ from arbitrag.text import printable
 
 if TYPE_CHECKING:
     from arbitrag.encode.base import Encoder
-    from arbitrag.retrieve.index.update import IndexReport
+    from arbitrag.retrieve.index.update import update_index as update_index
 
 Mode = Literal["bm25", "dense", "hybrid"]
 LAB = "lab"  # the address of the embedded world's documents
@@ -75,38 +75,13 @@ async def opened_index(
         yield retriever
 
 
-def update_index(
-    inputs: str | Path | Sequence[str | Path] | None,
-    target: str | Path,
-    *,
-    passage_tokens: int | None = None,
-    language: str | None = None,
-    add: bool = False,
-    replace: bool = False,
-    encoder: str | Encoder | None = None,
-    include: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
-) -> IndexReport:
-    """Bring the index ``target`` up to date with the folders and files that it is made of, or make it.
+def __getattr__(name: str) -> Any:
+    """``update_index``, from ``index.update``, which imports the readers of documents."""
+    if name != "update_index":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from arbitrag.retrieve.index.update import update_index
 
-    ``inputs`` that it is not made of are refused, unless they join the others (``add``) or take their place
-    (``replace``); without any it is updated from those that it has. See ``arbitrag.retrieve.index.update``.
-    """
-    from arbitrag.retrieve.index import update
-
-    return update.update_index(
-        inputs,
-        target,
-        passage_tokens=passage_tokens,
-        language=language,
-        add=add,
-        replace=replace,
-        encoder=encoder,
-        include=include,
-        exclude=exclude,
-        progress=progress,
-    )
+    return update_index
 
 
 def _open_path(path: Path, encoder: Encoder | None, mode: Mode | None) -> Retriever:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +26,7 @@ from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, DataError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.servers.address import ServerAddress
-from arbitrag.retrieve.servers.deadline import deadline
+from arbitrag.retrieve.servers.guard import RequestGuard
 from arbitrag.retrieve.stored_passage import Progress, batches, from_document, other_vectors, to_document
 from arbitrag.security.addresses import Url
 from arbitrag.security.redaction import Secrets
@@ -134,7 +134,7 @@ class ElasticRetriever:
         body = await self._body(query, k, [{"term": {f"metadata.{key}": word}} for key, word in (where or {}).items()])
         if body is None:
             return ()
-        async with _within(self._timeout_s, self._shown, self._secrets):
+        async with _GUARD.within(self._timeout_s, self._shown, self._secrets):
             reply = await self._client.search(index=self._index, body=body)
         return tuple(self._passages(reply))
 
@@ -165,7 +165,7 @@ class ElasticRetriever:
         async with self._checking:
             if self._checked:
                 return
-            async with _within(self._timeout_s, self._shown, self._secrets):
+            async with _GUARD.within(self._timeout_s, self._shown, self._secrets):
                 reply = await self._client.indices.get_mapping(index=self._index)
             for described in reply.values():
                 _suits(described.get("mappings", {}), encoder, self._shown)
@@ -212,7 +212,7 @@ async def load(
             vectors = None
             if encoder is not None:
                 vectors = await encoder.encode([encoded_text(passage) for passage in batch], kind="passage")
-            with _errors(shown, secrets):
+            with _GUARD.errors(shown, secrets):
                 if done == 0:
                     await _prepare(client, index, encoder, None if vectors is None else int(vectors.shape[1]), shown)
                 await async_bulk(client, _actions(batch, vectors), index=index)
@@ -220,7 +220,7 @@ async def load(
             if progress is not None:
                 progress(done, total, "passages")
         if done:
-            with _errors(shown, secrets):
+            with _GUARD.errors(shown, secrets):
                 await client.indices.refresh(index=index)
     return done
 
@@ -290,21 +290,6 @@ async def _actions(batch: Sequence[Passage], vectors: np.ndarray | None) -> Asyn
 
 
 @contextmanager
-def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
-    """Raise the client's errors as Arbitrag's, without secrets; ``shown`` is the index and its server."""
-    with secrets.kept(), _translated_errors(shown, secrets):
-        yield
-
-
-@asynccontextmanager
-async def _within(timeout_s: float | None, shown: str, secrets: Secrets) -> AsyncIterator[None]:
-    """As ``_errors``, for requests that end, to the last byte of the answer, within ``timeout_s``."""
-    with _errors(shown, secrets):
-        async with deadline(timeout_s, shown):
-            yield
-
-
-@contextmanager
 def _translated_errors(shown: str, secrets: Secrets) -> Iterator[None]:
     try:
         yield
@@ -327,6 +312,9 @@ def _translated_errors(shown: str, secrets: Secrets) -> Iterator[None]:
     except TransportError as error:
         said = one_line(secrets.clean(str(error)), 200)
         raise BackendError(f"cannot reach {shown}: {said}\nCheck that the server runs, and its address.") from error
+
+
+_GUARD = RequestGuard(_translated_errors)
 
 
 def open_address(asked: ServerAddress) -> ElasticRetriever:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from arbitrag.encode.base import encoded_text
 from arbitrag.errors import BackendError, IndexFileError, MissingExtra, UsageError
 from arbitrag.retrieve.base import check_k
 from arbitrag.retrieve.servers.address import ServerAddress
-from arbitrag.retrieve.servers.deadline import deadline
+from arbitrag.retrieve.servers.guard import RequestGuard
 from arbitrag.retrieve.stored_passage import Progress, batches, from_document, other_vectors, to_document
 from arbitrag.security.addresses import Url
 from arbitrag.security.redaction import Secrets
@@ -127,7 +127,7 @@ class QdrantRetriever:
         if not vector.any():
             return ()
         conditions = [_equals(key, value) for key, value in (where or {}).items()]
-        async with _within(self._timeout_s, self._shown, self._secrets):
+        async with _GUARD.within(self._timeout_s, self._shown, self._secrets):
             reply = await self._client.query_points(
                 self._collection,
                 query=vector.tolist(),
@@ -150,7 +150,7 @@ class QdrantRetriever:
         async with self._checking:
             if self._checked:
                 return
-            async with _within(self._timeout_s, self._shown, self._secrets):
+            async with _GUARD.within(self._timeout_s, self._shown, self._secrets):
                 await _suits(
                     self._client, self._collection, self.encoder, self.encoder.width, self._shown, self._secrets
                 )
@@ -186,7 +186,7 @@ async def load(
         if done == 0:
             await _prepare(client, collection, encoder, int(vectors.shape[1]), shown, secrets)
         points = [_point(passage, vector) for passage, vector in zip(batch, vectors, strict=True)]
-        with _errors(shown, secrets):
+        with _GUARD.errors(shown, secrets):
             await client.upsert(collection, points=points, wait=True)
         done += len(batch)
         if progress is not None:
@@ -198,7 +198,7 @@ async def _prepare(
     client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int, shown: str, secrets: Secrets
 ) -> None:
     """Create the collection, or check that the existing one fits the vectors."""
-    with _errors(shown, secrets):
+    with _GUARD.errors(shown, secrets):
         exists = await client.collection_exists(collection)
         if not exists:
             await client.create_collection(
@@ -214,7 +214,7 @@ async def _suits(
     client: AsyncQdrantClient, collection: str, encoder: Encoder, width: int | None, shown: str, secrets: Secrets
 ) -> None:
     """Raise IndexFileError unless the collection has vectors of this encoder, as far as it says."""
-    with _errors(shown, secrets):
+    with _GUARD.errors(shown, secrets):
         if not await client.collection_exists(collection):
             raise IndexFileError(
                 f"there is no {shown}.\n"
@@ -243,21 +243,6 @@ def _equals(key: str, value: str) -> models.FieldCondition:
 
 
 @contextmanager
-def _errors(shown: str, secrets: Secrets) -> Iterator[None]:
-    """Raise the client's errors as Arbitrag's, without secrets; ``shown`` is the collection and its server."""
-    with secrets.kept(), _translated_errors(shown, secrets):
-        yield
-
-
-@asynccontextmanager
-async def _within(timeout_s: float | None, shown: str, secrets: Secrets) -> AsyncIterator[None]:
-    """As ``_errors``, for requests that end, to the last byte of the answer, within ``timeout_s``."""
-    with _errors(shown, secrets):
-        async with deadline(timeout_s, shown):
-            yield
-
-
-@contextmanager
 def _translated_errors(shown: str, secrets: Secrets) -> Iterator[None]:
     try:
         yield
@@ -270,6 +255,9 @@ def _translated_errors(shown: str, secrets: Secrets) -> Iterator[None]:
     except (ApiException, QdrantException) as error:
         said = one_line(secrets.clean(str(error)), 200)
         raise BackendError(f"cannot reach {shown}: {said}\nCheck that the server runs, and its address.") from error
+
+
+_GUARD = RequestGuard(_translated_errors)
 
 
 def open_address(asked: ServerAddress) -> QdrantRetriever:
