@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import layers
 import pytest
 
 import arbitrag
@@ -76,16 +78,9 @@ def test_importing_loads_nothing_heavy(code: str) -> None:
     assert loaded_by(code) == []
 
 
-def imports(path: Path) -> set[str]:
-    """The full names of the modules that a file imports, wherever in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute here"
-            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+def imported_by(folder: str) -> set[str]:
+    """The modules that those in a folder of the package import, by their names below ``arbitrag``."""
+    return {each.imported for each in layers.imports(PACKAGE) if layers.component(each.importer) == folder}
 
 
 def files(folder: str) -> list[Path]:
@@ -102,27 +97,22 @@ def test_every_method_is_in_the_table_and_the_other_way_round() -> None:
 
 @pytest.mark.parametrize("folder", ["methods", "stages"])
 def test_gold_answers_are_out_of_reach(folder: str) -> None:
-    reaching = {
-        path.name for path in files(folder) if any(name.startswith("arbitrag.evaluate") for name in imports(path))
-    }
-    assert reaching == set()
+    assert {name for name in imported_by(folder) if layers.component(name) in ("evaluate", "data")} == set()
 
 
 def test_methods_know_no_backend() -> None:
-    allowed = {"arbitrag.llm", "arbitrag.llm.base"}
-    for path in files("methods"):
-        known = {
-            name
-            for name in imports(path)
-            if name.startswith("arbitrag.llm") and not name.startswith("arbitrag.llm.base.")
-        }
-        assert known <= allowed, path
+    assert {name for name in imported_by("methods") if layers.component(name) == "llm"} <= {"llm", "llm.base"}
+
+
+def test_the_package_does_not_know_what_trains_the_lab() -> None:
+    for path in files(""):
+        assert not re.search(r"^\s*(?:from|import) training\b", path.read_text("utf-8"), re.MULTILINE), path
 
 
 def test_cuda_is_written_where_it_may_be() -> None:
     allowed = {"llm/hf/backend.py", "llm/hf/runtime.py"}  # the backend hf and its engine
     naming = {path.relative_to(PACKAGE).as_posix() for path in files("") if "cuda" in path.read_text("utf-8").lower()}
-    assert {name for name in naming - allowed if not name.startswith("train/")} == set()
+    assert naming <= allowed
 
 
 def test_the_package_sets_no_logging_up() -> None:

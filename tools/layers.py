@@ -63,6 +63,7 @@ INSIDE: Mapping[str, Order] = {
         ("budget", "hf", "http", "onnx"),
     ),
     "retrieve": (("base", "stored_passage"), ("documents", "fixed", "hybrid"), ("index", "servers")),
+    "stages": (("parsing",), ("structured",), ("*",)),
     "evaluate": (("questions",), ("metrics",), ("run",), ("report",), ("*",)),
     "data": (("*",), ("trd",)),
     "cli": (
