@@ -26,6 +26,7 @@ from arbitrag.evaluate.metrics.calibration import auroc
 from arbitrag.evaluate.metrics.significance import paired_bootstrap
 from arbitrag.kit import Kit, Limits
 from arbitrag.lab.checkpoint import LabModel, open_checkpoint
+from arbitrag.llm.engine.engine import Engine
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.retrieve.fixed import FixedRetriever
 from arbitrag.run import answer
@@ -122,7 +123,8 @@ class Measurement:
     async def probe(self, cases: Sequence[Case], replies: Sequence[str]) -> None:
         """Right against wrong closed-book answers, on entities that the probe has not seen."""
         engine = self.lab.llm
-        layers = range(engine.facts.layers + 1)  # type: ignore[attr-defined]
+        assert isinstance(engine, Engine), engine
+        layers = range(engine.info.layers + 1)
         found = await asyncio.gather(*(engine.inspect(self.asker.prompt(case), list(layers)) for case in cases))
         labels = np.array([case.right(reply) for case, reply in zip(cases, replies, strict=True)], float)
         part = self._parts(cases)

@@ -14,17 +14,18 @@ from harness.random_llama import LAYERS, QUICK_LAYERS, engine_of, random_llama, 
 
 from arbitrag.llm.base import Sampling
 
-PROMPT, ANSWER, LAYER = 2000, 16, 7
+ANSWER, LAYER = 16, 7
 
 
 def main() -> None:
     bench = Bench("probe_then_answer", __doc__, packages=("torch", "transformers"))
     draw = random.Random(bench.options.seed)
+    prompt_tokens = bench.pick(smoke=200, quick=2000, full=2000)
     layers = bench.pick(smoke=LAYER + 1, quick=QUICK_LAYERS, full=LAYERS)
     engine = engine_of(random_llama(bench.options.seed, layers=layers))
 
     async def answer(*, probe: bool) -> None:
-        prompt = random_prompt(draw, PROMPT)
+        prompt = random_prompt(draw, prompt_tokens)
         if probe:
             await engine.inspect(prompt, [LAYER])
         await engine.generate(prompt, Sampling(max_tokens=ANSWER))
@@ -37,7 +38,7 @@ def main() -> None:
         )
         runner.run(engine.aclose())
     bench.ratio("probe then answer / answer", both, only, at_most=1.02)
-    bench.finish(prompt_tokens=PROMPT, answer_tokens=ANSWER, layers=layers)
+    bench.finish(prompt_tokens=prompt_tokens, answer_tokens=ANSWER, layers=layers)
 
 
 if __name__ == "__main__":

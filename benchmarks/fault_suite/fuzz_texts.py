@@ -72,8 +72,8 @@ def answers(rng: random.Random) -> None:
     options = [text(rng, 3) for _ in range(rng.randrange(4))]
     number = rules.choose(reply, options)
     expect(number is None or 0 <= number < len(options), "an option that is not there")
-    settled = rules.settle(answer, options)
-    expect(settled is None or settled, "an empty answer that is not None")
+    final = rules.final_answer(answer, options)
+    expect(final is None or final, "an empty answer that is not None")
     rules.normalize_answer.__wrapped__(reply)
     expect(rules.agree(reply, reply), "a text that does not agree with itself")
 
