@@ -69,7 +69,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(asked) == 0
     whole = trace.read_text()
     (root / "torn.json").write_text(whole[: len(whole) // 2])
-    (root / "newer.json").write_text(json.dumps({**json.loads(whole), "format": 2}))
+    (root / "newer.json").write_text(json.dumps({**json.loads(whole), "format": 3}))
     plain = unseal(json.loads(whole))
     (root / "foreign_key.json").write_text(json.dumps(seal({**plain, "metod": "x"})))
     (root / "foreign_method.json").write_text(json.dumps(seal({**plain, "method": "trustmargn"})))
@@ -249,7 +249,7 @@ ERRORS = [
     # traces
     ("replay {0}/nothing.json", 1, r"TraceError: {0}/nothing.json cannot be read: No such file or directory"),
     ("replay {0}/torn.json", 1, r"TraceError: {0}/torn.json is not a trace: not valid JSON .*"),
-    ("replay {0}/newer.json", 1, r"TraceError: {0}/newer.json has trace format 2; this Arbitrag reads format 1\. .*"),
+    ("replay {0}/newer.json", 1, r"TraceError: {0}/newer.json has trace format 3; this Arbitrag reads format 2\. .*"),
     ("replay {0}/foreign.json", 1, r"TraceError: {0}/foreign.json is not a trace; .*"),
     ("replay {0}/number.json", 1, r"TraceError: {0}/number.json is not a trace: not valid JSON \(1e999 is not JSON\)"),
     ("replay {0}/foreign_key.json", 1, r"TraceError: .*'metod' is not known; did you mean 'method'\?"),
