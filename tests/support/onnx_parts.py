@@ -13,15 +13,15 @@ from arbitrag.llm.onnx.optimum import OptimumRuntime
 WORDS = 23
 SHAPE = Shape(
     layers=2,
-    width=16,
+    hidden_size=16,
     heads=4,
-    key_heads=2,
-    head_width=8,
-    inner_width=24,
+    kv_heads=2,
+    head_dim=8,
+    intermediate_size=24,
     vocabulary=WORDS,
     context=48,
     rope_theta=10_000.0,
-    norm_epsilon=1e-5,
+    norm_eps=1e-5,
 )
 
 

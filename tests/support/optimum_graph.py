@@ -33,16 +33,16 @@ def build(shape: Shape, weights: Weights) -> Any:
     graph = _Graph("fp32")
     embedding = graph.matrix("embedding", _need(weights, "model.embed_tokens.weight"))
     hidden = graph.do("Gather", embedding, "input_ids", out="hidden_states.0")
-    angles, bias = _angles(graph, shape), _attention_bias(graph)
+    angles, bias = _rotary_tables(graph, shape), _attention_bias(graph)
     for layer in range(shape.layers):
         prefix = f"model.layers.{layer}"
-        normal = _normalised(graph, hidden, weights, f"{prefix}.input_layernorm", shape)
+        normal = _rms_norm(graph, hidden, weights, f"{prefix}.input_layernorm", shape)
         hidden = graph.do("Add", hidden, _attention(graph, normal, weights, layer, shape, angles, bias))
-        normal = _normalised(graph, hidden, weights, f"{prefix}.post_attention_layernorm", shape)
+        normal = _rms_norm(graph, hidden, weights, f"{prefix}.post_attention_layernorm", shape)
         last = layer == shape.layers - 1
         inner = _feed_forward(graph, normal, weights, f"{prefix}.mlp", shape)
         hidden = graph.do("Add", hidden, inner, out="" if last else f"hidden_states.{layer + 1}")
-    final = _normalised(graph, hidden, weights, "model.norm", shape, out=f"hidden_states.{shape.layers}")
+    final = _rms_norm(graph, hidden, weights, "model.norm", shape, out=f"hidden_states.{shape.layers}")
 
     start = graph.do("Neg", graph.do("Reshape", "num_logits_to_keep", graph.whole(1)))  # -0 is the beginning: all
     kept = graph.do("Slice", final, start, graph.whole(_TO_END), graph.whole(1))
@@ -57,9 +57,9 @@ def build(shape: Shape, weights: Weights) -> Any:
     )
 
 
-def _angles(graph: _Graph, shape: Shape) -> tuple[str, str]:
+def _rotary_tables(graph: _Graph, shape: Shape) -> tuple[str, str]:
     """Cosines and sines of the rotary embedding, (B, 1, T, D): both halves of a head turn by the same angles."""
-    exponents = np.arange(0, shape.head_width, 2, dtype=np.float32) / np.float32(shape.head_width)
+    exponents = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
     speeds = (1.0 / np.float32(shape.rope_theta) ** exponents).astype(np.float32)
     positions = graph.do("Cast", graph.do("Unsqueeze", "position_ids", graph.whole(1, 3)), to=_float32())
     half = graph.do("Mul", positions, graph.constant(speeds, "rope_speeds"))
@@ -84,14 +84,14 @@ def _attention_bias(graph: _Graph) -> str:
 def _attention(
     graph: _Graph, x: str, weights: Weights, layer: int, shape: Shape, angles: tuple[str, str], bias: str
 ) -> str:
-    heads, key_heads, width = shape.heads, shape.key_heads, shape.head_width
+    heads, kv_heads, width = shape.heads, shape.kv_heads, shape.head_dim
     prefix = f"model.layers.{layer}.self_attn"
     joined = _linear(graph, x, weights, *(f"{prefix}.{part}_proj" for part in "qkv"))
-    sizes = graph.whole(heads * width, key_heads * width, key_heads * width)
+    sizes = graph.whole(heads * width, kv_heads * width, kv_heads * width)
     parts = graph.do("Split", joined, sizes, outputs=3, axis=-1)
     query, key, value = (
         graph.do("Transpose", graph.do("Reshape", f"{parts}.{i}", graph.whole(0, 0, count, width)), perm=[0, 2, 1, 3])
-        for i, count in enumerate((heads, key_heads, key_heads))
+        for i, count in enumerate((heads, kv_heads, kv_heads))
     )
     query, key = _turned(graph, query, angles, width), _turned(graph, key, angles, width)
     past = f"past_key_values.{layer}"
@@ -99,7 +99,7 @@ def _attention(
     value = graph.do("Concat", f"{past}.value", value, axis=2, out=f"present.{layer}.value")
 
     # (B, KVH, G, T, D): G query heads share a key head, which is broadcast instead of copied.
-    query = graph.do("Reshape", query, graph.whole(0, key_heads, heads // key_heads, -1, width))
+    query = graph.do("Reshape", query, graph.whole(0, kv_heads, heads // kv_heads, -1, width))
     query = graph.do("Mul", query, _real(graph, width**-0.5))
     key, value = (graph.do("Unsqueeze", part, graph.whole(2)) for part in (key, value))
     scores = graph.do("MatMul", query, graph.do("Transpose", key, perm=[0, 1, 2, 4, 3]))
@@ -116,10 +116,10 @@ def _turned(graph: _Graph, x: str, angles: tuple[str, str], width: int) -> str:
     return graph.do("Add", graph.do("Mul", x, angles[0]), graph.do("Mul", crossed, angles[1]))
 
 
-def _normalised(graph: _Graph, x: str, weights: Weights, name: str, shape: Shape, out: str = "") -> str:
+def _rms_norm(graph: _Graph, x: str, weights: Weights, name: str, shape: Shape, out: str = "") -> str:
     """Root mean square normalisation over the width."""
     mean = graph.do("ReduceMean", graph.do("Pow", x, _real(graph, 2.0)), graph.whole(-1), keepdims=1)
-    root = graph.do("Sqrt", graph.do("Add", mean, _real(graph, shape.norm_epsilon)))
+    root = graph.do("Sqrt", graph.do("Add", mean, _real(graph, shape.norm_eps)))
     scale = graph.constant(_need(weights, f"{name}.weight"), f"{name}.weight")
     return graph.do("Mul", graph.do("Div", x, root), scale, out=out)
 
@@ -134,7 +134,7 @@ def _signature(shape: Shape) -> tuple[list[Any], list[Any]]:
     pairs = [(layer, part) for layer in range(shape.layers) for part in ("key", "value")]
 
     def cache(name: str, slots: str) -> list[Any]:
-        heads, width = shape.key_heads, shape.head_width
+        heads, width = shape.kv_heads, shape.head_dim
         return [value(f"{name}.{layer}.{part}", real, "batch", heads, slots, width) for layer, part in pairs]
 
     inputs = [
@@ -147,7 +147,7 @@ def _signature(shape: Shape) -> tuple[list[Any], list[Any]]:
     outputs = [
         value("logits", real, "batch", "kept", shape.vocabulary),
         *cache("present", "all"),
-        *(value(f"hidden_states.{i}", real, "batch", "new", shape.width) for i in range(shape.layers + 1)),
+        *(value(f"hidden_states.{i}", real, "batch", "new", shape.hidden_size) for i in range(shape.layers + 1)),
     ]
     return inputs, outputs
 

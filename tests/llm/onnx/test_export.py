@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 
 from arbitrag.llm.onnx import export as exporting  # noqa: E402  (needs what was just looked for)
-from arbitrag.llm.onnx.graph import Precision, rounded  # noqa: E402
+from arbitrag.llm.onnx.graph import Precision, quantized  # noqa: E402
 
 VOCABULARY = 61
 SHAPES: dict[str, dict[str, Any]] = {
@@ -88,20 +88,22 @@ def test_an_export_computes_what_transformers_does(shape: str, precision: Any, t
 def test_int8_has_a_scale_for_every_output_and_changes_little() -> None:
     """By hand: 127 steps to the largest of a row, the nearest step, ties to even; a row of zeros stays that."""
     value = np.array([[1.27, -0.635, 0.004], [0.0, 0.0, 0.0], [-254.0, 3.0, 1.0]], np.float32)
-    steps, scale = rounded(value, 1)
+    steps, scale = quantized(value, 1)
     assert steps.dtype == np.int8
     assert steps.tolist() == [[127, -64, 0], [0, 0, 0], [-127, 2, 0]]
     assert scale.ravel() == pytest.approx([0.01, 0, 2])
-    turned, scales = rounded(value.T, 0)
+    turned, scales = quantized(value.T, 0)
     assert np.array_equal(turned.T, steps)
     assert scales.shape == (1, 3)
-    again, _ = rounded(steps * scale, 1)
-    assert np.array_equal(again, steps), "rounding what was rounded changes nothing"
+    again, _ = quantized(steps * scale, 1)
+    assert np.array_equal(again, steps), "rounding what was quantized changes nothing"
 
 
-def test_rounding_is_told(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_change_by_quantization_is_reported(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert exporting.main([str(checkpoint), str(tmp_path / "out"), "--precision", "int8"]) == 0
-    assert "rounding changed log-likelihoods" in capsys.readouterr().out
+    assert "int8 changed log-likelihoods" in capsys.readouterr().out
     manifest = read_manifest(tmp_path / "out")
     assert manifest is not None
     assert manifest.precision == "int8"
@@ -111,7 +113,7 @@ def test_rounding_is_told(checkpoint: Path, tmp_path: Path, capsys: pytest.Captu
 def test_rounding_that_the_graph_does_not_share_is_refused(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporting, "rounded", lambda value, _: (value, np.float32(1)))
+    monkeypatch.setattr(exporting, "quantized", lambda value, _: (value, np.float32(1)))
     with pytest.raises(DataError, match="log-likelihoods differ"):
         exporting.export(checkpoint, tmp_path / "out", precision="int8")
 
@@ -120,7 +122,7 @@ def test_a_wrong_graph_does_not_pass_the_check(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = exporting.shape_of
-    broken = {"norm_epsilon": 0.5}
+    broken = {"norm_eps": 0.5}
     monkeypatch.setattr(exporting, "shape_of", lambda config: type(s := real(config))(**{**vars(s), **broken}))
     with pytest.raises(DataError, match="log-likelihoods differ"):
         exporting.export(checkpoint, tmp_path / "out")

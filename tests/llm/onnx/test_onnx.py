@@ -189,7 +189,7 @@ def test_model_info(tmp_path: Path) -> None:
     assert (info.layers, info.vocabulary) == (2, WORDS)
     assert info.token_bytes == 2 * 2 * 2 * 8 * 4
     assert info.logits_bytes == WORDS * 4
-    changed = optimum_graph.build(replace(SHAPE, norm_epsilon=1e-2), random_weights)
+    changed = optimum_graph.build(replace(SHAPE, norm_eps=1e-2), random_weights)
     assert runtime(tmp_path, changed, "other.onnx").info.identity != info.identity
 
 
@@ -293,7 +293,7 @@ def test_the_identity_changes_with_the_model_and_the_tokenizer(tmp_path: Path) -
     assert open_onnx(write_folder(tmp_path / "b", manifest=False), threads=1).identity == first
     (tmp_path / "b" / "chat_template.jinja").write_text("{{ messages }}")
     assert open_onnx(tmp_path / "b", threads=1).identity != first
-    other = build(replace(SHAPE, norm_epsilon=1e-2), random_weights, "fp32")
+    other = build(replace(SHAPE, norm_eps=1e-2), random_weights, "fp32")
     assert open_onnx(write_folder(tmp_path / "c", other), threads=1).identity != first
 
 

@@ -57,38 +57,39 @@ def open_hf(
     from arbitrag.llm.hf.runtime import TorchRuntime
     from arbitrag.llm.tokenizer import TextCodec
 
-    place, why_place = _device(torch, device)
-    precision, why_precision = _precision(torch, place, dtype)
-    kind = getattr(torch, precision)
-    model, tokenizer = _load(transformers, path_or_name, revision, kind, quantize, place, local_files_only)
-    ends = getattr(model.generation_config, "eos_token_id", None)
-    if ends is None:
-        ends = model.config.eos_token_id
-    codec = TextCodec.from_transformers(tokenizer, eos_ids=_as_ids(ends))
+    device, why_device = _device(torch, device)
+    precision, why_precision = _precision(torch, device, dtype)
+    model, tokenizer = _load(
+        transformers, path_or_name, revision, getattr(torch, precision), quantize, device, local_files_only
+    )
+    eos_ids = getattr(model.generation_config, "eos_token_id", None)
+    if eos_ids is None:
+        eos_ids = model.config.eos_token_id
+    codec = TextCodec.from_transformers(tokenizer, eos_ids=_as_ids(eos_ids))
     weights = getattr(model.config, "_commit_hash", None) or _fingerprint(Path(path_or_name))
     quantized = f" quantized {quantize}" if quantize is not None else ""
     runtime = TorchRuntime(
         model,
         identity=f"hf:{path_or_name}@{weights} {precision}{quantized}",
         evidence=(
-            f"{place}: {why_place}",
+            f"{device}: {why_device}",
             f"{precision}: {why_precision}{quantized}",
             f"attention: {getattr(model.config, '_attn_implementation', 'unknown')}, as transformers offers it",
         ),
     )
     cpu.optimise(runtime)
-    spare = _free_bytes(torch, place)
+    free = _free_bytes(torch, device)
     limits = BatchLimits(
         rows=batch_rows or BatchLimits().rows,
-        tokens=batch_tokens or (BatchLimits().tokens if place == "cpu" else 4 * BatchLimits().tokens),
-        slots=max(1, spare // 2 // runtime.info.token_bytes),
+        tokens=batch_tokens or (BatchLimits().tokens if device == "cpu" else 4 * BatchLimits().tokens),
+        slots=max(1, free // 2 // runtime.info.token_bytes),
     )
     return Engine(
         runtime,
         codec,
         name=f"hf:{path_or_name}",
         deterministic=deterministic,
-        prefix_bytes=spare // 4 if prefix_bytes is None else prefix_bytes,
+        prefix_bytes=free // 4 if prefix_bytes is None else prefix_bytes,
         limits=limits,
         price=price,
         wording=None if wording is None else Path(wording),
@@ -96,15 +97,15 @@ def open_hf(
 
 
 def _device(torch: Any, asked: str | None) -> tuple[str, str]:
-    there = ["cpu"]
+    available = ["cpu"]
     if torch.backends.mps.is_available():
-        there.insert(0, "mps")
+        available.insert(0, "mps")
     if torch.cuda.is_available():
-        there[:0] = ["cuda", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        available[:0] = ["cuda", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
     if asked is None:
-        return there[0], f"the first there is of {', '.join(there)}"
-    if asked not in there:
-        raise unknown("device", asked, there)
+        return available[0], f"the first available of {', '.join(available)}"
+    if asked not in available:
+        raise unknown("device", asked, available)
     return asked, "as asked"
 
 

@@ -2,13 +2,14 @@
 
     python -m arbitrag.llm.onnx.export CHECKPOINT FOLDER --precision fp16
 
-The folder holds ``model.onnx`` (its layout: ``llama_graph``), the tokenizer, and ``manifest.json`` with their hashes;
+The folder holds ``model.onnx`` (its layout: ``graph.py``), the tokenizer, and ``manifest.json`` with their hashes;
 of a lab model also the prompts that come with it, and the name of its world.
-Before the folder takes its place it is compared with transformers on random tokens: two texts of different length side
-by side, at once and in several parts. Nothing is replaced when the log-likelihoods differ by more than ``TOLERANCE``.
+Before it replaces a folder, the model is compared with transformers on random tokens: a batch of two texts of
+different length, in one prefill and in several passes. Nothing is replaced when the log-likelihoods differ by more than
+``TOLERANCE``.
 
-Rounding to int8 changes a model, which halves its file once more: there the comparison is with the rounded weights, and
-what rounding changed in the log-likelihoods is told beside it. What the model can do has to be measured again.
+int8 quantization halves the file once more, and changes the model: there the comparison is with the quantized weights,
+and what quantization changed in the log-likelihoods is reported too. The model's quality has to be measured again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from arbitrag.errors import ArbitragError, DataError, MissingExtra, UsageError
 from arbitrag.llm.engine.batch import Row, forward
 from arbitrag.llm.engine.runtime import Block, Runtime
 from arbitrag.llm.onnx.backend import open_runtime
-from arbitrag.llm.onnx.graph import Precision, Shape, build, rounded
+from arbitrag.llm.onnx.graph import Precision, Shape, build, quantized
 from arbitrag.storage.model_manifest import NAME, Manifest, hash_files, read_manifest
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def export(checkpoint: str | Path, folder: Path, *, precision: Precision = "fp16
         raise DataError(f"{checkpoint} is not a checkpoint that transformers can read: {error}") from None
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    rounding = _round(model) if precision == "int8" else 0.0
+    rounding = _quantize(model) if precision == "int8" else 0.0
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as parent:
         made = Path(parent) / "made"
         made.mkdir()
@@ -129,15 +130,15 @@ def shape_of(config: Any) -> Shape:
             raise UsageError(f"cannot export this checkpoint: its {what} is {value!r}; only {wanted!r} is supported")
     return Shape(
         layers=config.num_hidden_layers,
-        width=config.hidden_size,
+        hidden_size=config.hidden_size,
         heads=config.num_attention_heads,
-        key_heads=config.num_key_value_heads,
-        head_width=config.head_dim,
-        inner_width=config.intermediate_size,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        intermediate_size=config.intermediate_size,
         vocabulary=config.vocab_size,
         context=config.max_position_embeddings,
         rope_theta=rope["rope_theta"],
-        norm_epsilon=config.rms_norm_eps,
+        norm_eps=config.rms_norm_eps,
     )
 
 
@@ -158,15 +159,15 @@ def _weights_of(model: Any, precision: Precision) -> Any:
     return weight
 
 
-def _round(model: Any) -> float:
-    """Round the matrices of a model as int8 does; gives the largest change of a log-likelihood by it."""
+def _quantize(model: Any) -> float:
+    """Quantize the matrices of a model to int8 and back; returns the largest change of a log-likelihood by it."""
     import torch
 
     texts = _texts(model)
     before = [_likelihoods(_reference(model, text)[0], text) for text in texts]
     matrices = {id(weight): weight for weight in model.parameters() if weight.ndim == 2}  # a tied one comes once
     for weight in matrices.values():
-        steps, scale = rounded(weight.numpy(), 1)
+        steps, scale = quantized(weight.numpy(), 1)
         weight.copy_(torch.from_numpy(steps * scale))
     after = [_likelihoods(_reference(model, text)[0], text) for text in texts]
     return max(float(np.abs(one - two).max()) for one, two in zip(before, after, strict=True))
@@ -180,7 +181,7 @@ def _save(proto: ModelProto, folder: Path) -> None:
 
 
 def compare(path: Path, model: Any) -> Difference:
-    """Read the same two random texts with the file, in two arrangements, and with transformers."""
+    """Run two random texts through the file, in one pass and in several, and through transformers."""
     runtime, texts = open_runtime(path), _texts(model)
     length, short = map(len, texts)
     cut = length // 3
@@ -189,7 +190,7 @@ def compare(path: Path, model: Any) -> Difference:
     differences = [
         _difference(logits, states, reference, text)
         for parts in (at_once, in_parts)
-        for (logits, states), reference, text in zip(_read(runtime, texts, parts), references, texts, strict=True)
+        for (logits, states), reference, text in zip(_run(runtime, texts, parts), references, texts, strict=True)
     ]
     return Difference(*(max(column) for column in zip(*differences, strict=True)))
 
@@ -201,7 +202,7 @@ def _texts(model: Any) -> list[list[int]]:
     return [draw.integers(0, model.config.vocab_size, count).tolist() for count in (length, length // 2)]
 
 
-def _read(
+def _run(
     runtime: Runtime, texts: Sequence[Sequence[int]], parts: Sequence[Sequence[int]]
 ) -> list[tuple[np.ndarray, States]]:
     """Logits (T, V) of each text and states at the places where a part ends; a part is a number of tokens of each."""
@@ -276,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{given.folder}: largest difference to transformers in logits {found.logits:.2g},", end=" ")
     print(f"in log-likelihoods {found.loglikelihoods:.2g} (allowed {TOLERANCE}), in states {found.hidden_states:.2g}")
     if given.precision == "int8":
-        print(f"rounding changed log-likelihoods of random text by up to {found.rounding:.2g}; measure the model again")
+        print(f"int8 changed log-likelihoods of random text by up to {found.rounding:.2g}; measure the model again")
     return 0
 
 

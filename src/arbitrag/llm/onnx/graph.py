@@ -1,9 +1,9 @@
-"""The ONNX graph of a Llama decoder, node by node, for onnxruntime: its cache is written in place, its rows are ragged.
+"""The ONNX graph of a Llama decoder for onnxruntime, whose KV cache is written in place and whose rows are ragged.
 
 =========================  =========================  ===========================================================
 input                      shape                      meaning
 =========================  =========================  ===========================================================
-input_ids                  (B, T) int64               new tokens; T = 1 or B = 1, or no past, padded behind
+input_ids                  (B, T) int64               new tokens; T = 1 or B = 1, or no past, right-padded
 last_slots                 (B,) int32                 the slot of each row's last new token
 longest                    () int32                   the largest of them + 1
 past_key_values.i.key      (B, KVH, S, D) float32     room for S slots; filled from the left, rotated; ``.value``
@@ -12,12 +12,12 @@ num_logits_to_keep         () int64                   logits for the last N posi
 
 Outputs: ``logits`` (B, N, V); ``present.i.key|value``, which have to be bound to the memory of the past, so that only
 the new slots are written; ``hidden_states.i`` (B, T, W) for i from 0 (the embedding) to the number of layers (after the
-final normalisation), as transformers numbers them. ``context_tokens`` in the metadata is how far the rotation reaches.
+final normalisation), as transformers numbers them. ``context_tokens`` in the metadata is the context length.
 
-Attention is onnxruntime's GroupQueryAttention, which reads as many slots of a row as are filled; after a past it takes
-several tokens of one row, or one token of several rows. It rotates heads of certain widths: others are filled up with
-zeros. Matrices are stored as float32, as float16, or as int8 with a scale for every output (every token, in the
-embedding); they are computed in float32, which onnxruntime makes of them once, when it opens the file.
+Attention is onnxruntime's GroupQueryAttention, which attends to the filled slots of a row; after a past it takes
+several tokens of one row, or one token of several rows. Its rotary embedding needs heads of certain widths: others are
+padded with zeros. Matrices are stored as float32, as float16, or as int8 with a scale for every output (every token, in
+the embedding); they are computed in float32, to which onnxruntime converts them once, when it opens the file.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _TO_END = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Shape:
-    """What the graph needs to know of a Llama configuration."""
+    """The sizes of a Llama decoder, in the names of its transformers configuration where there is room."""
 
     layers: int
-    width: int
+    hidden_size: int
     heads: int
-    key_heads: int
-    head_width: int
-    inner_width: int
+    kv_heads: int
+    head_dim: int
+    intermediate_size: int
     vocabulary: int
     context: int
     rope_theta: float
-    norm_epsilon: float
+    norm_eps: float
 
 
 @dataclass
@@ -102,13 +102,13 @@ class _Graph:
         if self.precision == "fp16":
             stored = self.constant(value.astype(np.float16), f"{name}.fp16")
             return self.do("Cast", stored, to=_float32())
-        steps, scale = rounded(value, inputs)
+        steps, scale = quantized(value, inputs)
         whole = self.do("Cast", self.constant(steps, f"{name}.int8"), to=_float32())
         return self.do("Mul", whole, self.constant(scale, f"{name}.scale"))
 
 
-def rounded(value: np.ndarray, inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix as int8 and a float32 scale for each output, whose largest weight is 127 steps."""
+def quantized(value: np.ndarray, inputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix quantized to int8, with a float32 scale for each output, whose largest weight is 127 steps."""
     scale = (np.abs(value).max(axis=inputs, keepdims=True) / 127).astype(np.float32)
     steps = np.rint(value / np.where(scale > 0, scale, 1))
     return steps.astype(np.int8), scale
@@ -123,23 +123,25 @@ def build(shape: Shape, weights: Weights, precision: Precision) -> ModelProto:
     from onnx import helper
 
     graph = _Graph(precision)
-    angles, scale = _angles(graph, shape), shape.head_width**-0.5
-    weights, shape = _in_wide_heads(weights, shape)
+    angles, scale = _rotary_tables(graph, shape), shape.head_dim**-0.5
+    weights, shape = _padded_heads(weights, shape)
     embedding = graph.matrix("embedding", _need(weights, "model.embed_tokens.weight"), inputs=1)
     hidden = graph.do("Gather", embedding, "input_ids", out="hidden_states.0")
-    normal = _normalised(graph, hidden, weights, shape)
+    normal = _rms_norm(graph, hidden, weights, shape)
     for layer in range(shape.layers):
         prefix, last = f"model.layers.{layer}", layer == shape.layers - 1
         mixed = _attention(graph, normal, weights, layer, shape, angles, scale)
         middle = f"{prefix}.middle"
-        normal = _added(graph, hidden, mixed, weights, f"{prefix}.post_attention_layernorm", shape, total=middle)
+        normal = _residual_norm(
+            graph, hidden, mixed, weights, f"{prefix}.post_attention_layernorm", shape, total=middle
+        )
         inner = _feed_forward(graph, normal, weights, f"{prefix}.mlp", shape)
         hidden = f"hidden_states.{layer + 1}"
         if last:
-            normal = _added(graph, middle, inner, weights, "model.norm", shape, out=hidden)
+            normal = _residual_norm(graph, middle, inner, weights, "model.norm", shape, out=hidden)
         else:
             following = f"model.layers.{layer + 1}.input_layernorm"
-            normal = _added(graph, middle, inner, weights, following, shape, total=hidden)
+            normal = _residual_norm(graph, middle, inner, weights, following, shape, total=hidden)
 
     start = graph.do("Neg", graph.do("Reshape", "num_logits_to_keep", graph.whole(1)))  # -0 is the beginning: all
     kept = graph.do("Slice", normal, start, graph.whole(_TO_END), graph.whole(1))
@@ -155,9 +157,9 @@ def build(shape: Shape, weights: Weights, precision: Precision) -> ModelProto:
     return model
 
 
-def _in_wide_heads(weights: Weights, shape: Shape) -> tuple[Weights, Shape]:
-    """The same network with zeros at the end of each half of a head, up to a width that can be rotated."""
-    half, wide = shape.head_width // 2, _wide(shape.head_width)
+def _padded_heads(weights: Weights, shape: Shape) -> tuple[Weights, Shape]:
+    """The same network with each half of a head padded with zeros, to a width that the rotary embedding supports."""
+    half, wide = shape.head_dim // 2, _padded_width(shape.head_dim)
 
     def widened(value: np.ndarray) -> np.ndarray:
         halves = value.reshape(-1, half, *value.shape[1:])
@@ -172,18 +174,18 @@ def _in_wide_heads(weights: Weights, shape: Shape) -> tuple[Weights, Shape]:
             return widened(value.T).T
         return widened(value) if "self_attn" in name and "o_proj" not in name else value
 
-    return weight, replace(shape, head_width=wide)
+    return weight, replace(shape, head_dim=wide)
 
 
-def _wide(width: int) -> int:
+def _padded_width(width: int) -> int:
     return -(-width // _HEAD_STEP) * _HEAD_STEP
 
 
-def _angles(graph: _Graph, shape: Shape) -> tuple[str, str]:
-    """Cosines and sines of the rotary embedding, (context, D / 2), made when onnxruntime opens the file."""
-    exponents = np.arange(0, shape.head_width, 2, dtype=np.float32) / np.float32(shape.head_width)
+def _rotary_tables(graph: _Graph, shape: Shape) -> tuple[str, str]:
+    """Cosines and sines of the rotary embedding, (context, D / 2), computed when onnxruntime opens the file."""
+    exponents = np.arange(0, shape.head_dim, 2, dtype=np.float32) / np.float32(shape.head_dim)
     speeds = (1.0 / np.float32(shape.rope_theta) ** exponents).astype(np.float32)
-    speeds = np.pad(speeds, (0, (_wide(shape.head_width) - shape.head_width) // 2))
+    speeds = np.pad(speeds, (0, (_padded_width(shape.head_dim) - shape.head_dim) // 2))
     places = graph.do("Range", graph.scalar(0), graph.scalar(shape.context), graph.scalar(1))
     column = graph.do("Unsqueeze", graph.do("Cast", places, to=_float32()), graph.whole(1))
     angle = graph.do("Mul", column, graph.constant(speeds, "rope_speeds"))
@@ -201,7 +203,7 @@ def _attention(
         [joined, "", "", f"{past}.key", f"{past}.value", "last_slots", "longest", *angles],
         [mixed, f"{present}.key", f"{present}.value"],
         num_heads=shape.heads,
-        kv_num_heads=shape.key_heads,
+        kv_num_heads=shape.kv_heads,
         do_rotary=1,
         scale=scale,
     )
@@ -211,7 +213,7 @@ def _attention(
 def _feed_forward(graph: _Graph, x: str, weights: Weights, prefix: str, shape: Shape) -> str:
     """down(silu(gate(x)) * up(x))"""
     joined = _linear(graph, x, weights, f"{prefix}.gate_proj", f"{prefix}.up_proj")
-    parts = graph.do("Split", joined, graph.whole(shape.inner_width, shape.inner_width), outputs=2, axis=-1)
+    parts = graph.do("Split", joined, graph.whole(shape.intermediate_size, shape.intermediate_size), outputs=2, axis=-1)
     gate = graph.do("Mul", f"{parts}.0", graph.do("Sigmoid", f"{parts}.0"))
     return _linear(graph, graph.do("Mul", gate, f"{parts}.1"), weights, f"{prefix}.down_proj")
 
@@ -228,21 +230,21 @@ def _linear(graph: _Graph, x: str, weights: Weights, *names: str) -> str:
     return graph.do("Add", out, graph.constant(np.concatenate(whole), f"{'|'.join(names)}.bias"))
 
 
-def _normalised(graph: _Graph, x: str, weights: Weights, shape: Shape) -> str:
+def _rms_norm(graph: _Graph, x: str, weights: Weights, shape: Shape) -> str:
     """Root mean square normalisation over the width, before the first layer."""
     name = "model.layers.0.input_layernorm.weight"
     scale = graph.constant(_need(weights, name), name)
-    return graph.do("SimplifiedLayerNormalization", x, scale, epsilon=shape.norm_epsilon, axis=-1)
+    return graph.do("SimplifiedLayerNormalization", x, scale, epsilon=shape.norm_eps, axis=-1)
 
 
-def _added(
+def _residual_norm(
     graph: _Graph, x: str, more: str, weights: Weights, name: str, shape: Shape, *, out: str = "", total: str = ""
 ) -> str:
     """The normalised sum of two values, called ``out``; the sum itself is called ``total``."""
     scale = graph.constant(_need(weights, f"{name}.weight"), f"{name}.weight")
     normal = out or f"{name}.out"
     outputs = [normal, "", "", total] if total else [normal]
-    graph.fused("SkipSimplifiedLayerNormalization", [x, more, scale], outputs, epsilon=shape.norm_epsilon)
+    graph.fused("SkipSimplifiedLayerNormalization", [x, more, scale], outputs, epsilon=shape.norm_eps)
     return normal
 
 
@@ -256,7 +258,7 @@ def _signature(shape: Shape) -> tuple[list[ValueInfoProto], list[ValueInfoProto]
     pairs = [(layer, part) for layer in range(shape.layers) for part in ("key", "value")]
 
     def cache(name: str) -> list[ValueInfoProto]:
-        heads, width = shape.key_heads, shape.head_width
+        heads, width = shape.kv_heads, shape.head_dim
         return [value(f"{name}.{layer}.{part}", real, "batch", heads, "room", width) for layer, part in pairs]
 
     inputs = [
@@ -269,7 +271,7 @@ def _signature(shape: Shape) -> tuple[list[ValueInfoProto], list[ValueInfoProto]
     outputs = [
         value("logits", real, "batch", "kept", shape.vocabulary),
         *cache("present"),
-        *(value(f"hidden_states.{i}", real, "batch", "new", shape.width) for i in range(shape.layers + 1)),
+        *(value(f"hidden_states.{i}", real, "batch", "new", shape.hidden_size) for i in range(shape.layers + 1)),
     ]
     return inputs, outputs
 
