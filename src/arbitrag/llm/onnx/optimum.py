@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import BackendError
-from arbitrag.llm.engine import numpy_ops
-from arbitrag.llm.engine.numpy_ops import Slots
 from arbitrag.llm.engine.runtime import ForwardOutput, ModelInfo
+from arbitrag.llm.onnx import numpy_ops
+from arbitrag.llm.onnx.numpy_ops import Slots
 from arbitrag.llm.onnx.session import NumpyLogits, translate_oom
 
 _PAST = re.compile(r"past_key_values\.(\d+)\.(key|value)")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from arbitrag.errors import BackendError, DataError
-from arbitrag.llm.engine import numpy_ops
 from arbitrag.llm.engine.runtime import OutOfMemory, SampledTokens
+from arbitrag.llm.onnx import numpy_ops
 from arbitrag.security import telemetry
 
 _FAILED_BOUND = "Error in execution"  # a RuntimeError of Python's own, where inputs and outputs are bound

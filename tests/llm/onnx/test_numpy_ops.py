@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from arbitrag.llm.engine import numpy_ops
 from arbitrag.llm.engine.runtime import SampledTokens
+from arbitrag.llm.onnx import numpy_ops
 
 HALF, QUARTER, EIGHTH = np.log([0.5, 0.25, 0.125])
 INF = float("inf")
