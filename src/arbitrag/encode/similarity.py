@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
+from operator import add
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from arbitrag.encode.base import Encoder, Kind
@@ -92,7 +94,8 @@ def normalised_weights(weights: Weights, heads: Sequence[str], encoder: str) -> 
             f"the weights are for the heads {wanted}; the encoder {encoder} has {has}.\n"
             "Give one of its heads a weight (--set dense_weight=1), or another encoder (--encoder bge-m3:BAAI/bge-m3)."
         )
-    return {head: weight / sum(there.values()) for head, weight in there.items()}
+    total = reduce(add, there.values())  # in order, as arrays are added: sum() of floats is not, from Python 3.12 on
+    return {head: weight / total for head, weight in there.items()}
 
 
 def shared_weight(left: Mapping[str, float], right: Mapping[str, float]) -> float:

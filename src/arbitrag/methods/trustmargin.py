@@ -35,6 +35,7 @@ from arbitrag.truncation import Fit
 from arbitrag.types import Candidate, Decision, Need, Question, Strategy, Verdict
 
 PLAIN = "rag"  # the candidate that is asked for in place, beside memory
+MARGIN = "margin"  # the stage of the decision that holds prior and binding
 _RULE = "prior + weight * binding > threshold"
 
 
@@ -165,7 +166,7 @@ class TrustMargin:
         trusted = Strategy.EVIDENCE if margin > self.threshold else Strategy.MEMORY
         numbers = {"prior": margins.prior, "binding": margins.binding, "margin": margin}
         inputs = {**likelihoods, **numbers, "weight": self.weight, "threshold": self.threshold}
-        decision = Decision("margin", _RULE, inputs, trusted.value)
+        decision = Decision(MARGIN, _RULE, inputs, trusted.value)
         accepts = "does not reject" if margins.prior > self.threshold else "rejects"
         binds = "binds" if margins.binding > 0 else "does not bind"
         why = (

@@ -17,8 +17,9 @@ from arbitrag.stages.parsing.grammar import Parsed
 from arbitrag.stages.structured import ask_structured
 from arbitrag.storage.jsonl import json_objects
 from arbitrag.text import one_line
-from arbitrag.types import Passage, Question, Strategy
+from arbitrag.types import Decision, Passage, Question, Strategy
 
+STAGE = "soft bias"  # of the decision that holds the two numbers
 EXAMPLES = "bridge/examples"  # the pool that comes with the prompts, examples.jsonl beside them
 
 _STRATEGIES: Mapping[str, Strategy] = {
@@ -98,3 +99,11 @@ def _example(path: Path, number: int, plain: dict[str, Any]) -> Passage:
             f"{path} line {number}: a question and a strategy ({known}); found '{one_line(row.strategy, 40)}'"
         )
     return Passage(row.question, id=str(number), metadata={"strategy": _STRATEGIES[row.strategy].value})
+
+
+def recorded_bias(decisions: Sequence[Decision]) -> Bias:
+    """The bias that a verdict was decided by, out of its decisions. Raises ValueError when it is not there."""
+    for decision in decisions:
+        if decision.stage == STAGE:
+            return Bias(decision.inputs["retrieval"], decision.inputs["generation"])
+    raise ValueError("no soft bias was recorded")

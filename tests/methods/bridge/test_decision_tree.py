@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from arbitrag.methods.bridge.decision_tree import REFLECT, Agreement, Outcome, decide, decide_with_steps, trust_terms
-from arbitrag.types import Strategy
+from arbitrag.methods.bridge.decision_tree import (
+    REFLECT,
+    Agreement,
+    Outcome,
+    decide,
+    decide_with_steps,
+    last_outcome,
+    trust_terms,
+)
+from arbitrag.types import Decision, Strategy
 
 BOTH, MEMORY, EVIDENCE, REFUSE = Strategy
 
@@ -60,3 +68,18 @@ def test_the_paper_s_example_of_no_allocator() -> None:
     t_ret, t_llm = trust_terms(Agreement(0.0, 0.3, 0.9, 0.0), 1.0, 1.0)
     assert t_ret + t_llm == pytest.approx(2.0)
     assert decide(Agreement(0.0, 0.3, 0.9, 0.0), 1.0, 1.0, 0.5, 1.1) is EVIDENCE
+
+
+@pytest.mark.parametrize("last", [(1.0, 0.0, 0.0, 0.5), (0.0, 0.5, 0.5, 0.0), (0.0, 0.0, 1.0, 0.0)])
+def test_the_last_outcome_is_found_among_the_decisions_of_several_rounds(
+    last: tuple[float, float, float, float],
+) -> None:
+    _, first = decide_with_steps(Agreement(0.0, 0.5, 0.5, 0.0), 0.5, 0.5, 0.5, 1.125)  # reflects
+    outcome, second = decide_with_steps(Agreement(*last), 0.5, 0.5, 0.5, 1.125)
+    between = Decision("reflection", "", {}, "factual")
+    assert last_outcome((*first, between, *second, between)) == outcome
+
+
+def test_without_a_decision_of_the_tree_there_is_no_outcome() -> None:
+    with pytest.raises(ValueError, match="no decision of the tree"):
+        last_outcome([Decision("soft bias", "", {}, "memory")])

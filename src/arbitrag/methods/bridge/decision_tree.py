@@ -10,6 +10,7 @@ The first line is S1 + S4 > 1. No model is asked, so that other thresholds can b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -17,6 +18,7 @@ from arbitrag.types import Decision, Strategy
 
 REFLECT: Literal["reflect"] = "reflect"
 Outcome = Strategy | Literal["reflect"]
+CONSISTENCY, THRESHOLD = "consistency", "threshold"  # stages of the decisions that say where the tree leads
 
 _CONSISTENT = "S1 + S4 > (1 - S1) + (1 - S4): memory and the passages agree"
 _CONFIDENCE = "T_ret = r_p [S3 + (1 - S2)] and T_llm = g_p [S2 + (1 - S3)]: which is larger"
@@ -44,7 +46,7 @@ def decide_with_steps(
 ) -> tuple[Outcome, tuple[Decision, ...]]:
     """The strategy of ``decide``, and the checks that led to it, in order."""
     consistent = scores.s1 + scores.s4 > 1
-    first = Decision("consistency", _CONSISTENT, asdict(scores), Strategy.BOTH.value if consistent else "go on")
+    first = Decision(CONSISTENCY, _CONSISTENT, asdict(scores), Strategy.BOTH.value if consistent else "go on")
     if consistent:
         return Strategy.BOTH, (first,)
 
@@ -60,10 +62,18 @@ def decide_with_steps(
         rule = _EVIDENCE
         outcome = Strategy.EVIDENCE if t_ret >= beta else Strategy.REFUSE if t_ret < alpha else REFLECT
     named = outcome.value if isinstance(outcome, Strategy) else outcome
-    third = Decision("threshold", rule, {"t_ret": t_ret, "t_llm": t_llm, "alpha": alpha, "beta": beta}, named)
+    third = Decision(THRESHOLD, rule, {"t_ret": t_ret, "t_llm": t_llm, "alpha": alpha, "beta": beta}, named)
     return outcome, (first, second, third)
 
 
 def trust_terms(scores: Agreement, r_p: float, g_p: float) -> tuple[float, float]:
     """T_ret and T_llm, the trust in retrieval and in memory."""
     return r_p * (scores.s3 + (1 - scores.s2)), g_p * (scores.s2 + (1 - scores.s3))
+
+
+def last_outcome(decisions: Sequence[Decision]) -> Outcome:
+    """Where the tree led in the last round of a verdict, out of its decisions. Raises ValueError without a round."""
+    found = [each.outcome for each in decisions if each.stage in (CONSISTENCY, THRESHOLD)]
+    if not found:
+        raise ValueError("no decision of the tree was recorded")
+    return REFLECT if found[-1] == REFLECT else Strategy(found[-1])

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
 
 from arbitrag.encode.base import encoded_text
 from arbitrag.encode.similarity import HEADS, Weights, normalised_weights
@@ -86,9 +88,10 @@ def agreement(lefts: Sequence[str], rights: Sequence[str], likeness: Mapping[tup
 
 
 def weighed(by_head: Mapping[str, Agreement], shares: Weights) -> Agreement:
-    """The agreements of the heads in one, by shares that come to 1."""
+    """The agreements of the heads in one, by shares that come to 1; added in order, as ``evaluate.tune`` does."""
     rows = [(share, asdict(by_head[head])) for head, share in shares.items()]
-    return Agreement(**{name: sum(share * row[name] for share, row in rows) for name in ("s1", "s2", "s3", "s4")})
+    names = ("s1", "s2", "s3", "s4")
+    return Agreement(**{name: reduce(add, (share * row[name] for share, row in rows)) for name in names})
 
 
 def recorded(decisions: Sequence[Decision]) -> list[dict[str, Agreement]]:

@@ -12,7 +12,7 @@ from arbitrag.methods.bridge.sub_queries import distinct
 from arbitrag.prompts import Block
 from arbitrag.stages.parsing.forms import Bias, Reflection
 from arbitrag.stages.parsing.grammar import Parsed
-from arbitrag.stages.soft_bias import EVEN
+from arbitrag.stages.soft_bias import EVEN, STAGE
 from arbitrag.stages.structured import counts, notes
 from arbitrag.text import final_answer
 from arbitrag.truncation import Fit
@@ -47,7 +47,7 @@ class BridgeLog:
         inputs = {"retrieval": bias.retrieval, "generation": bias.generation}
         larger = "evidence" if bias.retrieval > bias.generation else "memory"
         outcome = larger if bias.retrieval != bias.generation else "neither"
-        self.decisions.append(Decision("soft bias", "what the question rests on, in percent", inputs, outcome))
+        self.decisions.append(Decision(STAGE, "what the question rests on, in percent", inputs, outcome))
         return bias
 
     def queries(self, written: tuple[str, ...] | None, question: str, wanted: int) -> tuple[str, ...]:
