@@ -154,7 +154,7 @@ ELSEWHERE = {
     "cli/terminal/help.py:_WORD": "help texts of our own",
     "cli/terminal/help.py:_pieces": "help texts of our own",
     "evaluate/run/runfile.py:_OF_CONTENT": "errors of sqlite",
-    "evaluate/tune.py:_TEST": "the names of question sets",
+    "evaluate/tune/search.py:_TEST": "the names of question sets",
     "lab/documents.py:document_id": "the lab's own names",
     "security/redaction.py:_any_of": "secrets, which are literals in it",
     "security/redaction.py:_forms": "secrets, which the user gave",

@@ -13,9 +13,10 @@ import pytest
 from tune_parts import UNTRACED, margin, recorded
 
 from arbitrag.evaluate.run.store import Store
-from arbitrag.evaluate.tune import Tuned, tune
-from arbitrag.evaluate.tune_page import page
-from arbitrag.evaluate.tune_text import text
+from arbitrag.evaluate.tune.page import page
+from arbitrag.evaluate.tune.result import Tuned
+from arbitrag.evaluate.tune.search import tune
+from arbitrag.evaluate.tune.text import text
 from arbitrag.methods.trustmargin import TrustMargin
 from arbitrag.types import Strategy
 

@@ -12,7 +12,7 @@ from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.text import listed
 
 if TYPE_CHECKING:
-    from arbitrag.evaluate.tune import Tuned
+    from arbitrag.evaluate.tune.result import Tuned
 
 EXAMPLE = """\
 arbitrag bench run val.db --questions validation.jsonl --index docs.idx --llm ADDRESS --method trustmargin --traces
@@ -60,7 +60,7 @@ def tune(
     """
     from arbitrag.cli.terminal.output import progress, say, say_json, width
     from arbitrag.evaluate.run.store import Store
-    from arbitrag.evaluate.tune import tune as find
+    from arbitrag.evaluate.tune.search import tune as find
     from arbitrag.storage.files import check_writable, write_text
 
     for file in (out, html):
@@ -84,13 +84,13 @@ def tune(
     if out is not None:
         write_text(out, _settings(found))
     if html is not None:
-        from arbitrag.evaluate.tune_page import page
+        from arbitrag.evaluate.tune.page import page
 
         write_text(html, page(found))
     if as_json:
         say_json(found.to_dict())
     else:
-        from arbitrag.evaluate.tune_text import text
+        from arbitrag.evaluate.tune.text import text
 
         say(text(found, width()))
 

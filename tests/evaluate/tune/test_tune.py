@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,16 +14,25 @@ import numpy as np
 import pytest
 from tune_parts import FAILED, UNTRACED, WAITING, ThreeHeads, bridge, margin, recorded
 
-from arbitrag.encode.similarity import HEADS
-from arbitrag.errors import DataError, UsageError
+from arbitrag.encode.similarity import HEADS, normalised_weights
+from arbitrag.errors import DataError, TraceError, UsageError
 from arbitrag.evaluate.run.store import Store
-from arbitrag.evaluate.tune import Tuned, tune
-from arbitrag.evaluate.tune_bridge import VALUES, BridgeGrid
+from arbitrag.evaluate.tune.bridge import BridgeNumbers
+from arbitrag.evaluate.tune.grid import Grid, Numbers
+from arbitrag.evaluate.tune.page import LEVELS, scale
+from arbitrag.evaluate.tune.recorded import joined_trace
+from arbitrag.evaluate.tune.recorded import recorded as find_recorded
+from arbitrag.evaluate.tune.result import Tuned, level
+from arbitrag.evaluate.tune.search import TUNABLE, tune
+from arbitrag.evaluate.tune.trustmargin import MarginNumbers
 from arbitrag.methods.base import Method
 from arbitrag.methods.bridge.decision_tree import REFLECT, Agreement, decide
+from arbitrag.methods.bridge.knowledge_scores import weighed
 from arbitrag.methods.bridge.method import Bridge
 from arbitrag.methods.rag import Rag
 from arbitrag.methods.trustmargin import TrustMargin
+from arbitrag.replay import replay
+from arbitrag.trace import Trace
 from arbitrag.types import Strategy
 
 FOUR = (
@@ -114,6 +124,21 @@ def test_a_damaged_trace_is_left_out(tmp_path: Path) -> None:
     assert (found.compared, found.left_out) == (2, {"damaged": ("q1", "q2")})
     assert found.reasons == {"has a damaged trace": 1}  # its decision could be read, its calls cannot
     assert (found.best.undecided, found.best.accuracy.mean, found.best.at_most) == (("q3",), 0.5, 1.0)
+
+
+@pytest.mark.parametrize("value", ["much", None, 10**400, [1.0], "nan"])
+def test_a_number_that_is_none_is_damage(tmp_path: Path, value: Any) -> None:
+    def edit(system: str, question: str, trace: dict[str, Any]) -> dict[str, Any]:
+        if question in ("q1", "b1"):
+            for decision in trace["decisions"]:
+                inputs = decision["inputs"]
+                inputs |= {key: value for key in ("prior", "s2_dense") if key in inputs}
+        return trace
+
+    path = recorded(tmp_path / "tm.db", {"trustmargin": TrustMargin()}, FOUR, edit=edit)
+    assert tuned(path, "trustmargin").left_out == {"damaged": ("q1",)}
+    path = recorded(tmp_path / "bridge.db", {"bridge": Bridge()}, [EVERYTHING, MEMORY], edit=edit)
+    assert tuned(path, "bridge", grid=["alpha=0.5", "beta=1.1"]).left_out == {"damaged": ("b1",)}
 
 
 def test_a_call_that_had_failed_is_told(tmp_path: Path) -> None:
@@ -300,8 +325,8 @@ def test_of_systems_that_recorded_other_numbers_the_first_counts(tmp_path: Path,
     assert any(note.startswith("Of 1 questions the systems recorded different numbers") for note in found.notes)
 
 
-def test_the_weights_are_tuned_by_their_shares(tmp_path: Path) -> None:
-    """Dense S1 and S4 are 1, the others 0.25: both are trusted above a dense share of 1/3; else a call is missing."""
+def test_the_weights_are_tuned_by_their_ratios(tmp_path: Path) -> None:
+    """Dense S1 and S4 are 1, the others 0.25: both are trusted above a dense ratio of 1/3; else a call is missing."""
     path = recorded(tmp_path / "run.db", {"bridge": Bridge()}, [bridge(1, 70, "east", "east", encoder=ThreeHeads())])
     found = tuned(
         path,
@@ -310,7 +335,7 @@ def test_the_weights_are_tuned_by_their_shares(tmp_path: Path) -> None:
     )
     best = {"alpha": 0.5, "beta": 1.1, "dense_weight": 0.4, "sparse_weight": 0.2, "multi_weight": 0.3}
     assert found.best.settings == best
-    assert found.points == 20 * (18 - 2)  # 2 of the shares come twice
+    assert found.points == 20 * (18 - 2)  # 2 of the ratios come twice
     alphas, weights = found.maps
     assert (alphas.rows, alphas.columns) == ("alpha", "beta")
     assert (weights.rows, weights.columns, weights.best, weights.default) == (
@@ -320,22 +345,67 @@ def test_the_weights_are_tuned_by_their_shares(tmp_path: Path) -> None:
     assert weights.accuracy == ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 1.0, 0.0))  # with a multi_weight of 0.3
 
 
-def test_without_grid_options_the_shares_of_a_thousand_weights_are_tried_once() -> None:
-    rounds = [({f"s{n}_{head}": 0.5 for n in range(1, 5) for head in HEADS} | {"r_p": 0.5, "g_p": 0.5},)]
-    grid = BridgeGrid.of(rounds, VALUES)
-    shares = {tuple(Fraction(each, sum(weights)) for each in weights) for weights in product(range(1, 11), repeat=3)}
-    assert len(grid.planes) == len(shares)
-    assert grid.planes[0] == {"dense_weight": 0.4, "sparse_weight": 0.2, "multi_weight": 0.4}
+def agreements(*heads: str) -> list[dict[str, float]]:
+    """One round in which everything is 0.5."""
+    return [{f"s{n}_{head}": 0.5 for n in range(1, 5) for head in heads} | {"r_p": 0.5, "g_p": 0.5}]
+
+
+def test_without_grid_options_the_ratios_of_a_thousand_weights_are_tried_once() -> None:
+    grid = Grid.of(BridgeNumbers([agreements(*HEADS)]), BridgeNumbers.values)
+    every = list(product(range(1, 11), repeat=3))
+    ratios = [tuple(Fraction(each, sum(weights)) for each in weights) for weights in every]
+    assert len(grid.weights) == len(set(ratios))
+    assert grid.weights[0].tolist() == [0.4, 0.2, 0.4]
+    assert len(grid.index) == 1000
+    for number, ratio in zip(grid.index.tolist(), ratios, strict=True):
+        assert grid.weights[number] / grid.weights[number].sum() == pytest.approx([float(each) for each in ratio])
 
 
 def test_a_head_that_is_missing_keeps_its_weight() -> None:
-    rounds = [({f"s{n}_{head}": 0.5 for n in range(1, 5) for head in ("dense", "sparse")} | {"r_p": 0.5, "g_p": 0.5},)]
-    grid = BridgeGrid.of(rounds, VALUES)
-    assert grid.notes == ("The encoder has no multi-vector head, so its weight is not tuned.",)
+    numbers = BridgeNumbers([agreements("dense", "sparse")])
+    assert numbers.notes == ("The encoder has no multi-vector head, so its weight is not tuned.",)
+    grid = Grid.of(numbers, BridgeNumbers.values)
     assert set(grid.values) == {"alpha", "beta", "dense_weight", "sparse_weight"}
-    assert {plane["multi_weight"] for plane in grid.planes} == {0.4}
+    assert set(grid.weights[:, 2].tolist()) == {0.4}
     with pytest.raises(DataError, match="compared by different heads"):
-        BridgeGrid.of([*rounds, ({"s1_dense": 0.5, "r_p": 0.5, "g_p": 0.5},)], VALUES)
+        BridgeNumbers([agreements("dense", "sparse"), agreements("dense")])
+
+
+def test_weights_that_are_all_0_are_not_tried() -> None:
+    values = {"dense_weight": (0.0, 0.4), "sparse_weight": (-1.0, 0.0), "multi_weight": (0.0,)}
+    weights, index = BridgeNumbers([agreements(*HEADS)]).combinations(values)
+    assert (weights.tolist(), index.tolist()) == ([[0.4, 0.0, 0.0]], [-1, -1, -1, 0])
+    with pytest.raises(UsageError, match="one of them is more"):
+        BridgeNumbers([agreements(*HEADS)]).combinations({**values, "dense_weight": (0.0,)})
+
+
+def painted(numbers: Numbers, weights: Sequence[Sequence[float]], *thresholds: Sequence[float]) -> np.ndarray:
+    """The paths (weights, rows, columns, questions) of the rectangles, each cell of which is painted once."""
+    rows = len(thresholds[0]) if len(thresholds) > 1 else 1
+    paths = np.full((len(weights), rows, len(thresholds[-1]), numbers.questions), -1)
+    found = numbers.regions(np.array(weights), *map(np.array, thresholds))
+    for weight, question, path, top, bottom, left, right in found.T.tolist():
+        cells = paths[weight, top:bottom, left:right, question]
+        assert (cells == -1).all()
+        cells[...] = path
+    assert (paths >= 0).all()
+    return paths
+
+
+def test_the_margin_is_compared_as_the_method_compares_it() -> None:
+    """On tenths, so that many margins lie exactly at a threshold, or miss it by their last bit."""
+    draw = random.Random(1)
+    pairs = [(draw.randrange(-30, 10) / 10, draw.randrange(-20, 20) / 10) for _ in range(200)]
+    numbers = MarginNumbers([[{"prior": prior, "binding": binding}] for prior, binding in pairs])
+    weights, thresholds = (MarginNumbers.values[name] for name in ("weight", "threshold"))
+    paths = painted(numbers, [[weight] for weight in weights], thresholds)
+    at_threshold = 0
+    for row, column, question in product(range(len(weights)), range(len(thresholds)), range(len(pairs))):
+        prior, binding = pairs[question]
+        margin = prior + weights[row] * binding  # as in TrustMargin.decide
+        assert paths[row, 0, column, question] == (2 if margin > thresholds[column] else 1)
+        at_threshold += margin == thresholds[column]
+    assert at_threshold > 500
 
 
 def walked(rounds: Sequence[Mapping[str, float]], alpha: float, beta: float) -> int:
@@ -348,7 +418,7 @@ def walked(rounds: Sequence[Mapping[str, float]], alpha: float, beta: float) -> 
     return 5 * len(rounds) - 1
 
 
-def test_the_codes_lead_where_the_tree_leads() -> None:
+def test_the_regions_lead_where_the_tree_leads() -> None:
     """Against ``decide`` on tenths, so that many numbers lie exactly at a threshold, through up to three rounds."""
     draw = random.Random(1)
     rounds = []
@@ -361,16 +431,62 @@ def test_the_codes_lead_where_the_tree_leads() -> None:
                 for each in tenths
             ]
         )
-    thresholds = (0.1, 0.3, 0.4, 0.5, 0.6, 0.9, 1.2)
-    grid = BridgeGrid.of(rounds, {**VALUES, "alpha": thresholds, "beta": thresholds})
-    codes = grid.codes(grid.planes[0], thresholds, thresholds, slice(0, len(rounds)))
-    assert (codes[7:19] == grid.codes(grid.planes[0], thresholds, thresholds, slice(7, 19))).all()
-    seen = set()
-    for place, row, column in np.ndindex(codes.shape):
-        expected = walked(rounds[place], thresholds[row], thresholds[column])
-        assert codes[place, row, column] == expected
-        seen.add(expected)
-    assert seen == set(range(15))
+    alphas, betas = (0.1, 0.3, 0.4, 0.5, 0.6, 0.9, 1.2), (0.1, 0.4, 0.5, 0.8, 1.2)
+    paths = painted(BridgeNumbers(rounds), [[0.4, 0.2, 0.4]], alphas, betas)
+    for row, column, question in product(range(len(alphas)), range(len(betas)), range(len(rounds))):
+        assert paths[0, row, column, question] == walked(rounds[question], alphas[row], betas[column])
+    assert set(paths.ravel().tolist()) == set(range(15))
+
+
+def test_heads_are_weighed_as_the_method_weighs_them() -> None:
+    """With every head and weights in tenths, on sums that come to 1 but for their last bit."""
+    draw = random.Random(2)
+    each = [{head: Agreement(*(draw.randrange(11) / 10 for _ in range(4))) for head in HEADS} for _ in range(200)]
+    rounds = [
+        [
+            {f"{s}_{head}": value for head in HEADS for s, value in asdict(by_head[head]).items()}
+            | {"r_p": 0.6, "g_p": 0.4}
+        ]
+        for by_head in each
+    ]
+    weights = [[draw.randrange(1, 11) / 10 for _ in HEADS] for _ in range(30)]
+    paths = painted(BridgeNumbers(rounds), weights, (0.5,), (0.9,))
+    for row, question in product(range(len(weights)), range(len(each))):
+        ratios = normalised_weights(dict(zip(HEADS, weights[row], strict=True)), tuple(HEADS), "")
+        outcome = decide(weighed(each[question], ratios), 0.6, 0.4, 0.5, 0.9)
+        assert paths[row, 0, 0, question] == [*Strategy, REFLECT].index(outcome)
+
+
+def test_in_small_blocks_the_same_is_found(four: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tuned(four, "trustmargin")
+    monkeypatch.setattr("arbitrag.evaluate.tune.grid._PAIRS", 1)
+    assert tuned(four, "trustmargin") == whole
+
+
+@pytest.mark.parametrize("method", ["trustmargin", "bridge"])
+def test_every_cell_of_a_map_is_what_the_method_itself_answers(tmp_path: Path, method: str) -> None:
+    """Each question is decided again under the settings of each cell; one that cannot be is wrong."""
+    systems: dict[str, Method] = {"trustmargin": TrustMargin()}
+    asked, grid = FOUR, ["weight=0.4,0.5,1", "threshold=-3,-2.5,-2,-1,0"]
+    if method == "bridge":
+        systems = {"bridge": Bridge(), "bridge beta=0.5": Bridge(beta=0.5)}
+        asked, grid = (EVERYTHING, MEMORY, EVIDENCE, BETWEEN), ["alpha=0.5,0.9,1", "beta=0.5,0.8,1.1,1.8,2"]
+    path = recorded(tmp_path / "run.db", systems, asked)
+    (drawn,) = tuned(path, method, grid=grid).maps
+    with Store.open(path) as store:
+        record = find_recorded(store, "validation", store.systems, TUNABLE[method].read, lambda *_: None)
+        traces = {case.item: joined_trace(store, "validation", case) for case in record.cases}
+    for row, column in product(range(len(drawn.row_values)), range(len(drawn.column_values))):
+        changes = {drawn.rows: str(drawn.row_values[row]), drawn.columns: str(drawn.column_values[column])}
+        right = [item for item, trace in traces.items() if answered(trace, changes) in item.answers]
+        assert drawn.accuracy[row][column] == len(right) / len(traces)
+
+
+def answered(trace: Trace, changes: Mapping[str, str]) -> str | None:
+    try:
+        return replay(trace, changes).answer
+    except TraceError:
+        return None
 
 
 def test_bridge_without_a_tree_has_nothing_to_tune(tmp_path: Path) -> None:
@@ -392,14 +508,23 @@ def test_progress_is_shown(four: Path) -> None:
 
 
 def test_the_scale_of_a_map_names_the_lower_end_of_every_colour() -> None:
-    from arbitrag.evaluate.tune_page import LEVELS, _scale
-    from arbitrag.evaluate.tune_text import level
-
-    scale = _scale(0.175, 0.425)
-    assert [low for low, _ in scale] == [f"{17.5 + 2.5 * step:.1f}" for step in range(10)]
-    assert scale[0][1] == "17.5 to 20.0"
+    steps = scale(0.175, 0.425)
+    assert [low for low, _ in steps] == [f"{17.5 + 2.5 * step:.1f}" for step in range(10)]
+    assert steps[0][1] == "17.5 to 20.0"
     for value in (0.18, 0.21, 0.333, 0.42):
-        words = scale[level(value, 0.175, 0.425, LEVELS)][1]
+        words = steps[level(value, 0.175, 0.425, LEVELS)][1]
         low, high = (float(each) / 100 for each in words.split(" to "))
         assert low <= value <= high
-    assert _scale(0.5, 0.5)[-1] == ("50.0", "50.0 percent everywhere")
+    assert scale(0.5, 0.5)[-1] == ("50.0", "50.0 percent everywhere")
+
+
+def test_sums_of_the_same_scores_are_equal_in_any_order() -> None:
+    """Each of 60 questions scores 1/3 or 2/3 at half of the thresholds, and 0 elsewhere; 20 of each at any."""
+    priors = [float(n % 3) for n in range(60)]
+    grid = Grid.of(
+        MarginNumbers([[{"prior": prior, "binding": 0.0}] for prior in priors]),
+        {"weight": (0.0,), "threshold": (-0.5, 0.5, 1.5, 2.5)},
+    )
+    scores = np.array([[0.0, 2 / 3, 1 / 3] if n % 2 else [0.0, 1 / 3, 2 / 3] for n in range(60)])
+    (sums,) = grid.sums(scores, show=lambda *_: None, what="")
+    assert sums.tolist() == [[30.0] * 4]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from arbitrag.evaluate.metrics.answers import METRICS
 from arbitrag.evaluate.report.formats import plain_table
 from arbitrag.evaluate.report.tables import NOTHING, Table, name, percent, ranged
-from arbitrag.evaluate.tune import HeatMap, Point, Tuned
+from arbitrag.evaluate.tune.result import HeatMap, Tuned, level
 from arbitrag.text import one_line
 
 SHADES = " .:-=+*#%@"
@@ -47,22 +47,17 @@ def heading(found: Tuned) -> tuple[str, ...]:
 def settings_table(found: Tuned) -> Table:
     """The best settings and the defaults, with what they reach."""
     undecided = bool(found.best.undecided or found.default.undecided)
-    names = list(found.grid)
-    rows = tuple(
-        _row(title, point, names, undecided) for title, point in (("best", found.best), ("default", found.default))
-    )
-    head = ("", *names, METRICS[found.metric].title, *(("Undecided", "At most") if undecided else ()))
+    rows = []
+    for title, point in (("best", found.best), ("default", found.default)):
+        more = (f"{len(point.undecided):,}", percent(point.at_most)) if undecided else ()
+        rows.append((title, *(f"{point.settings[each]:g}" for each in found.grid), ranged(point.accuracy), *more))
+    head = ("", *found.grid, METRICS[found.metric].title, *(("Undecided", "At most") if undecided else ()))
     interval = found.best.accuracy
     note = (
         f"in percent of {found.compared:,} questions; intervals of {100 * interval.level:g}%: paired bootstrap, "
         f"{interval.resamples:,} resamples, seed {interval.seed}"
     )
-    return Table("Settings", head, rows, (note,))
-
-
-def _row(title: str, point: Point, names: Sequence[str], undecided: bool) -> tuple[str, ...]:
-    more = (f"{len(point.undecided):,}", percent(point.at_most)) if undecided else ()
-    return (title, *(f"{point.settings[each]:g}" for each in names), ranged(point.accuracy), *more)
+    return Table("Settings", head, tuple(rows), (note,))
 
 
 def outcome(found: Tuned) -> Iterator[str]:
@@ -89,17 +84,12 @@ def outcome(found: Tuned) -> Iterator[str]:
     for why, count in found.reasons.items():
         yield f"Somewhere on the grid, {count:,} question{'s' if count > 1 else ''}: {name(why)}."
     if found.reasons:
-        yield recording(found)
+        more = {"bridge": ' --method "bridge alpha=0 beta=0" --method "bridge alpha=0 beta=9"'}.get(found.method, "")
+        yield (
+            f"{found.undecided_points:,} settings leave a question undecided. A run with more settings records more: "
+            f"arbitrag bench run RUN.db --traces{more}"
+        )
     yield from found.notes
-
-
-def recording(found: Tuned) -> str:
-    """How more can be recorded."""
-    more = {"bridge": ' --method "bridge alpha=0 beta=0" --method "bridge alpha=0 beta=9"'}.get(found.method, "")
-    return (
-        f"{found.undecided_points:,} settings leave a question undecided. A run with more settings records more: "
-        f"arbitrag bench run RUN.db --traces{more}"
-    )
 
 
 def _noise(found: Tuned) -> bool:
@@ -118,44 +108,29 @@ def _quoted(words: str) -> str:
 
 def legend(drawn: HeatMap) -> str:
     """What the lightest and the darkest stand for."""
-    low, high = ends(drawn)
+    low, high = drawn.ends
     return f"from {percent(low)} to {percent(high)} percent, all other settings as in the best"
-
-
-def ends(drawn: HeatMap) -> tuple[float, float]:
-    """The lowest and the highest accuracy."""
-    cells = [cell for row in drawn.accuracy for cell in row if cell is not None]
-    return min(cells), max(cells)
-
-
-def level(value: float, low: float, high: float, levels: int) -> int:
-    """Which of the levels, from 0, a value is in; the highest where all are equal."""
-    return levels - 1 if high - low < 1e-12 else min(levels - 1, int((value - low) / (high - low) * levels))
 
 
 def _map(drawn: HeatMap, width: int) -> Iterator[str]:
     """A line for each row, darker where more is right; columns that would not fit are joined, showing their best."""
-    low, high = ends(drawn)
+    low, high = drawn.ends
     labels = [f"{value:g}" for value in drawn.row_values]
-    margin = max(map(len, labels)) + 2
+    margin, columns = max(map(len, labels)) + 2, len(drawn.column_values)
     room = max(1, width - margin)
-    joined = -(-len(drawn.column_values) // room)
-    wide = 2 if 2 * len(drawn.column_values) <= room else 1
+    joined, wide = -(-columns // room), 2 if 2 * columns <= room else 1
     told = (
         f"{drawn.rows} (down) by {drawn.columns} (across): '{SHADES[0]}' to '{SHADES[-1]}' are {legend(drawn)}; "
         f"{BEST} is the best, {DEFAULT} the defaults"
     )
     yield from textwrap.wrap(told + (f"; {joined} columns are joined, showing their best" if joined > 1 else ""), width)
-    marks: Mapping[tuple[int, int] | None, str] = {drawn.default: DEFAULT, drawn.best: BEST}
-    for number, (label, row) in enumerate(zip(labels, drawn.accuracy, strict=True)):
-        signs = []
-        for first in range(0, len(row), joined):
-            places = range(first, min(first + joined, len(row)))
-            there = [cell for cell in (row[place] for place in places) if cell is not None]
-            found = [marks[number, place] for place in places if (number, place) in marks]
+    for row, label in enumerate(labels):
+        signs = ""
+        for first in range(0, columns, joined):
+            places = [(row, column) for column in range(first, min(first + joined, columns))]
+            there = [cell for cell in drawn.accuracy[row][first : first + joined] if cell is not None]
             shade = SHADES[level(max(there), low, high, len(SHADES))] if there else NOTHING
-            signs.append((min(found) if found else shade) * wide)
-        yield f"{label.rjust(margin - 2)} |{''.join(signs)}|"
-    first_value, last_value = f"{drawn.column_values[0]:g}", f"{drawn.column_values[-1]:g}"
-    across = wide * -(-len(drawn.column_values) // joined)
-    yield " " * margin + first_value + last_value.rjust(max(1, across - len(first_value)))
+            signs += wide * (BEST if drawn.best in places else DEFAULT if drawn.default in places else shade)
+        yield f"{label.rjust(margin - 2)} |{signs}|"
+    ends = f"{drawn.column_values[0]:g}", f"{drawn.column_values[-1]:g}"
+    yield " " * margin + ends[0] + ends[1].rjust(max(1, len(signs) - len(ends[0])))
