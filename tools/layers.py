@@ -64,7 +64,7 @@ INSIDE: Mapping[str, Order] = {
     ),
     "retrieve": (("base", "stored_passage"), ("documents", "fixed", "hybrid"), ("index", "servers")),
     "stages": (("parsing",), ("structured",), ("*",)),
-    "evaluate": (("questions",), ("metrics",), ("run",), ("report",), ("*",)),
+    "evaluate": (("questions",), ("metrics",), ("run",), ("report",), ("tune",)),
     "data": (("*",), ("trd",)),
     "cli": (
         ("terminal",),
