@@ -258,7 +258,7 @@ def test_who_names_no_method_has_rag_and_is_told(rows: Path, tmp_path: Path, com
     assert "Note      method rag, chosen by auto: it runs on every model, and no measurement on a" in ran.out
     assert (load_trace(trace).method, load_trace(trace).settings["k"]) == ("rag", 1)
     assert "auto" not in command("replay", trace).out
-    assert "auto takes rag, which runs on every model" in " ".join(command("ask", "--help").out.split())
+    assert "auto is rag" in " ".join(command("ask", "--help").out.split())
     asked = ("ask", "Who directed it?", *LAB, "--passages", rows, "--json")
     same = command(*asked, "--method", "auto k=9", "--set", "k=1")
     assert len(json.loads(same.out)["kept"]) == 1

@@ -174,7 +174,7 @@ def test_a_model_of_another_world_is_refused(
     for world, message in (
         ({"version": 2, "seed": 7}, "does not match: worlds of version 2 are not known here"),
         ({"seed": 7}, "expected version and seed"),
-        ({"version": 1, "seed": "7"}, "expected version and seed"),
+        ({"version": 1, "seed": "7"}, "'world.seed' is a string; expected a whole number"),
         (None, "its manifest names none"),
     ):
         type(found)(**{**vars(found), "world": world}).write(lab_folder)
