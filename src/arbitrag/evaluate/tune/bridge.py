@@ -124,7 +124,7 @@ class BridgeNumbers(Numbers):
             weight, question, bottom, left = (each[goes_on] for each in (weight, question, below, right))
         return rectangles(*parts)
 
-    def taken(self, verdict: Verdict) -> int:
+    def path_of(self, verdict: Verdict) -> int:
         rounds = len(recorded(verdict.decisions))
         return len(_OUTCOMES) * (rounds - 1) + _OUTCOMES.index(last_outcome(verdict.decisions))
 

@@ -68,7 +68,7 @@ class Numbers(ABC):
         """
 
     @abstractmethod
-    def taken(self, verdict: Verdict) -> int:
+    def path_of(self, verdict: Verdict) -> int:
         """The path that a verdict took."""
 
 
@@ -101,8 +101,8 @@ class Grid:
         paths: np.ndarray = path[np.argsort(question)]
         return paths
 
-    def first(self) -> list[dict[int, Settings]]:
-        """For each question, some setting for each path that it takes on the grid."""
+    def representatives(self) -> list[dict[int, Settings]]:
+        """For each question, one setting of the grid for each path that it takes."""
         places = np.full(self.numbers.questions * self.numbers.paths, -1)
         for block, (weights, question, path, top, _, left, _) in self._regions():
             place = np.ravel_multi_index((block.start + weights, top, left), (len(self.weights), *self._shape))
@@ -128,8 +128,8 @@ class Grid:
             for each, table in zip(sums, tables, strict=True):
                 values = table[question, path].astype(float)
                 changes = np.bincount(places, np.concatenate([values, values, -values, -values]), math.prod(shape))
-                spread = changes.reshape(shape).cumsum(1).cumsum(2)[:, :-1, :-1]
-                each[block] = spread.reshape(len(spread), -1).round(_DECIMALS)
+                summed = changes.reshape(shape).cumsum(1).cumsum(2)[:, :-1, :-1]
+                each[block] = summed.reshape(len(summed), -1).round(_DECIMALS)
         return sums
 
     @property

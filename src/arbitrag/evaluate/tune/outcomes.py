@@ -40,7 +40,7 @@ def outcomes(
     scores = np.zeros((grid.numbers.questions, grid.numbers.paths))
     undecided = np.zeros(scores.shape, bool)
     reasons: Counter[str] = Counter()
-    paths = grid.first()
+    paths = grid.representatives()
     for question, path in enumerate(grid.paths_at(default).tolist()):
         paths[question].setdefault(path, default)
 
@@ -82,4 +82,4 @@ async def _score(
         return _UNRECORDED
     except ArbitragError as error:
         return f"fails: {type(error).__name__}"
-    return metric(verdict.answer, case.item) if grid.numbers.taken(verdict) == path else _OTHERWISE
+    return metric(verdict.answer, case.item) if grid.numbers.path_of(verdict) == path else _OTHERWISE

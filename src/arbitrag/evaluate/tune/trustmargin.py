@@ -56,7 +56,7 @@ class MarginNumbers(Numbers):
             (*places, _MEMORY, 0, 1, below, len(threshold)),
         )
 
-    def taken(self, verdict: Verdict) -> int:
+    def path_of(self, verdict: Verdict) -> int:
         last = verdict.decisions[-1]
         if last.stage != MARGIN:
             return _FIXED
