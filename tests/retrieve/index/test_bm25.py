@@ -194,9 +194,9 @@ async def test_only_a_longer_search_leaves_the_event_loop(
     """A search over 100 passages counts as 0.5 ns * 100 * (length / 6 + 7); the limit here is that of 22 characters."""
     index, used = index_of(*["cat"] * 100), []
 
-    async def to_thread(function: Callable[[], object]) -> object:
+    async def to_thread(function: Callable[..., object], *arguments: object) -> object:
         used.append(function)
-        return function()
+        return function(*arguments)
 
     monkeypatch.setattr("asyncio.to_thread", to_thread)
     monkeypatch.setattr("arbitrag.retrieve.index.bm25._LONGEST_ON_LOOP_S", 0.5e-9 * 100 * (22 / 6 + 7))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import tantivy
 
 _QUERY_CHARACTERS = 20_000  # of a longer query only the beginning is searched for
-_SOME_TIED = 32  # passages beyond those asked for that are looked at first; ties are common among short ones
+_SOME_TIED = 16  # passages beyond those asked for that are looked at first; ties are common among short ones
 _MOST_TIED = 4096  # passages with the score of the last place that are put in order
 # A search that is expected to be shorter than this runs on the event loop: a thread would add a fifth and more to it.
 _LONGEST_ON_LOOP_S = 0.001
@@ -106,9 +106,11 @@ class Bm25Index:
         """
         check_k(k)
         view = self._view
-        if view.search_s(query) <= _LONGEST_ON_LOOP_S and self._is_current(view):
+        if not self._is_current(view):
+            view = await asyncio.to_thread(self._current)
+        if view.search_s(query) <= _LONGEST_ON_LOOP_S:
             return self._search(view, query, k, where or {})
-        return await asyncio.to_thread(lambda: self._search(self._current(), query, k, where or {}))
+        return await asyncio.to_thread(self._search, view, query, k, where or {})
 
     def passages_by_key(self, keys: Sequence[int]) -> dict[int, Passage]:
         """The passages with these keys, as far as the index has them; of equal ones the first. See ``vectors``."""
